@@ -1,0 +1,2 @@
+//! Writes the CRD manifests.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The operator: dereference → validate → plan → apply → status for each kind.

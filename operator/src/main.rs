@@ -1,0 +1,2 @@
+//! The operator's program: wiring only.
+fn main() {}

@@ -1,0 +1,337 @@
+//! The configuration that the operator writes for a pod and the sidecar reads.
+//!
+//! Two documents, both JSON, each in a ConfigMap of its own:
+//! - [`Boot`] binds to the pod template (servers, sockets, ports, skills). Its ConfigMap is named by its hash and
+//!   immutable, so a pod never sees the tools of a newer one.
+//! - [`Live`] holds what may change under a running pod (card, limits). It is re-read without a restart; a document
+//!   that does not parse or validate is refused as a whole and the last good one stays.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The only version of both documents so far; another one is refused.
+pub const CONFIG_VERSION: u32 = 1;
+
+/// Port of the A2A endpoint, on every address of the pod.
+pub const A2A_PORT: u16 = 19080;
+/// Port of health, metrics, status and drain, on every address of the pod.
+pub const ADMIN_PORT: u16 = 19464;
+/// Port of the local API (MCP, task details), on 127.0.0.1 only.
+pub const LOCAL_PORT: u16 = 19900;
+/// First and last port that a user's container may not take.
+pub const RESERVED_PORTS: (u16, u16) = (19000, 19999);
+
+/// File of the boot document in the sidecar.
+pub const BOOT_FILE: &str = "/etc/outrigger/boot/boot.json";
+/// File of the live document in the sidecar.
+pub const LIVE_FILE: &str = "/etc/outrigger/live/live.json";
+/// Folder with one sub-folder per skill, as the ConfigMap volumes present them to the sidecar.
+pub const SKILL_SOURCES: &str = "/etc/outrigger/skills";
+/// Folder of the materialised skills, writable in the sidecar, read-only in the agent container.
+pub const SKILLS_DIR: &str = "/skills";
+/// Folder in the sidecar with one sub-folder per tool, each shared with that tool's container alone.
+pub const TOOLS_DIR: &str = "/run/outrigger/tools";
+/// Folder shared with the agent container alone: the local token and the local URLs.
+pub const AGENT_DIR: &str = "/run/outrigger/agent";
+/// File in [`AGENT_DIR`] with the local token, one line.
+pub const TOKEN_FILE: &str = "token";
+/// File in [`AGENT_DIR`] with the local URLs as JSON ([`LocalUrls`]).
+pub const URLS_FILE: &str = "urls.json";
+/// Name of the shim's socket in a tool's folder.
+pub const SHIM_SOCKET: &str = "shim.sock";
+/// Header that carries [`Drain::token`] on `/drain/{container}` of the admin port.
+pub const DRAIN_HEADER: &str = "Outrigger-Drain";
+
+/// What binds to the pod template.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Boot {
+    /// [`CONFIG_VERSION`].
+    pub version: u32,
+    /// The Agent this pod belongs to.
+    pub agent: AgentRef,
+    /// How the sidecar reaches the user's container.
+    pub runtime: Runtime,
+    /// Containers with a drain hook, the agent's first.
+    pub containers: Vec<String>,
+    /// In-pod tool servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<Server>,
+    /// Skills of the pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<SkillMount>,
+    /// Shutdown.
+    pub drain: Drain,
+}
+
+/// Name and namespace of an Agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AgentRef {
+    /// Name of the Agent.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+}
+
+/// How the sidecar reaches the user's container: exactly one member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Runtime {
+    /// The executor contract over HTTP on loopback.
+    #[serde(rename_all = "camelCase")]
+    Http {
+        /// TCP port on 127.0.0.1.
+        port: u16,
+        /// Path that takes the turns.
+        path: String,
+        /// Path that answers 2xx when the handler is ready; without it any HTTP answer to `GET path` counts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ready_path: Option<String>,
+    },
+}
+
+/// One MCP server over stdio in this pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Server {
+    /// Name of the MCPServer; also the last segment of its local URL.
+    pub name: String,
+    /// Name of its container in the pod.
+    pub container: String,
+    /// Path of the shim's socket in the sidecar.
+    pub socket: String,
+    /// Whether the pod is ready only when this server is.
+    pub required: bool,
+    /// Time limits and bounds.
+    pub process: Process,
+}
+
+/// Bounds of a stdio child. Times in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Process {
+    /// Children alive at once in this pod.
+    pub max_processes: u32,
+    /// From spawn to the answer of `initialize`.
+    pub start_timeout_ms: u64,
+    /// From a request to its response; progress restarts it, up to ten times this value in all.
+    pub request_timeout_ms: u64,
+    /// A session without request or stream for this long ends.
+    pub idle_timeout_ms: u64,
+    /// Longest line of JSON on the child's stdout, in bytes.
+    pub max_line_bytes: u64,
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        Self {
+            max_processes: 16,
+            start_timeout_ms: 60_000,
+            request_timeout_ms: 60_000,
+            idle_timeout_ms: 30 * 60_000,
+            max_line_bytes: 16 << 20,
+        }
+    }
+}
+
+/// One skill of the pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SkillMount {
+    /// Name of the Skill; also its folder under [`SKILLS_DIR`].
+    pub name: String,
+    /// Whether the pod starts only when its files are there.
+    pub required: bool,
+}
+
+/// Shutdown of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Drain {
+    /// Value of [`DRAIN_HEADER`] that a drain hook must carry.
+    pub token: String,
+    /// The pod's `terminationGracePeriodSeconds`.
+    pub grace_seconds: u32,
+}
+
+/// What may change under a running pod.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Live {
+    /// [`CONFIG_VERSION`].
+    pub version: u32,
+    /// The whole Agent Card (A2A 1.0, section 4.4.1), URLs included, served as it is.
+    pub card: Value,
+    /// Bounds of the A2A side.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// Bounds of the A2A side and of turns. Times in milliseconds, sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Limits {
+    /// From the start of a turn to the whole of its JSON answer.
+    pub turn_timeout_ms: u64,
+    /// Turns at work at once; more wait.
+    pub max_concurrent_turns: u32,
+    /// Turns that may wait; more are refused with 429.
+    pub max_queued_turns: u32,
+    /// How long a turn may wait for its place, or for a handler that answers 429 or 503.
+    pub queue_timeout_ms: u64,
+    /// Largest A2A request body.
+    pub max_request_bytes: u64,
+    /// Largest answer of the handler.
+    pub max_answer_bytes: u64,
+    /// Tasks kept in memory; the oldest ended one goes first.
+    pub max_tasks: u32,
+    /// How long an ended task is kept.
+    pub task_retention_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            turn_timeout_ms: 120_000,
+            max_concurrent_turns: 16,
+            max_queued_turns: 256,
+            queue_timeout_ms: 60_000,
+            max_request_bytes: 8 << 20,
+            max_answer_bytes: 16 << 20,
+            max_tasks: 10_000,
+            task_retention_ms: 24 * 3_600_000,
+        }
+    }
+}
+
+/// Contents of [`URLS_FILE`]: what the agent container may call on this pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LocalUrls {
+    /// Streamable HTTP endpoint of each MCP server, by name.
+    pub mcp: std::collections::BTreeMap<String, String>,
+    /// Base URL of whole tasks: append `/{taskId}`.
+    pub tasks: String,
+}
+
+/// A document that is refused, with the reason its author should read.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ConfigError {
+    /// Not JSON, or not of this shape.
+    #[error("configuration does not parse: {0}")]
+    Malformed(String),
+    /// A version this sidecar does not know.
+    #[error("configuration version {0} is not supported, want {CONFIG_VERSION}")]
+    UnsupportedVersion(u32),
+    /// A value that makes no sense.
+    #[error("configuration is invalid at {path}: {message}")]
+    Invalid {
+        /// Dotted path of the value.
+        path: String,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+fn invalid(path: &str, message: impl Into<String>) -> ConfigError {
+    ConfigError::Invalid { path: path.into(), message: message.into() }
+}
+
+impl Boot {
+    /// Parses and checks a boot document.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ConfigError> {
+        let boot: Self = serde_json::from_slice(bytes).map_err(|e| ConfigError::Malformed(e.to_string()))?;
+        if boot.version != CONFIG_VERSION {
+            return Err(ConfigError::UnsupportedVersion(boot.version));
+        }
+        if boot.containers.is_empty() {
+            return Err(invalid("containers", "needs at least the agent's container"));
+        }
+        if boot.drain.token.len() < 16 {
+            return Err(invalid("drain.token", "needs at least 16 characters"));
+        }
+        let mut names = std::collections::BTreeSet::new();
+        for (i, server) in boot.servers.iter().enumerate() {
+            if !names.insert(&server.name) {
+                return Err(invalid(&format!("servers[{i}].name"), format!("{} stands twice", server.name)));
+            }
+            if server.process.max_processes == 0 {
+                return Err(invalid(&format!("servers[{i}].process.maxProcesses"), "must be at least 1"));
+            }
+        }
+        Ok(boot)
+    }
+}
+
+impl Live {
+    /// Parses and checks a live document.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ConfigError> {
+        let live: Self = serde_json::from_slice(bytes).map_err(|e| ConfigError::Malformed(e.to_string()))?;
+        if live.version != CONFIG_VERSION {
+            return Err(ConfigError::UnsupportedVersion(live.version));
+        }
+        for field in ["name", "description", "version", "supportedInterfaces", "skills"] {
+            if live.card.get(field).is_none() {
+                return Err(invalid(&format!("card.{field}"), "is missing"));
+            }
+        }
+        let l = &live.limits;
+        for (path, value) in [
+            ("limits.turnTimeoutMs", l.turn_timeout_ms),
+            ("limits.maxConcurrentTurns", u64::from(l.max_concurrent_turns)),
+            ("limits.queueTimeoutMs", l.queue_timeout_ms),
+            ("limits.maxRequestBytes", l.max_request_bytes),
+            ("limits.maxAnswerBytes", l.max_answer_bytes),
+            ("limits.maxTasks", u64::from(l.max_tasks)),
+        ] {
+            if value == 0 {
+                return Err(invalid(path, "must be at least 1"));
+            }
+        }
+        Ok(live)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn boot() -> Value {
+        json!({"version": 1, "agent": {"name": "a", "namespace": "n"}, "runtime": {"http": {"port": 8000, "path": "/"}},
+               "containers": ["agent"], "drain": {"token": "0123456789abcdef", "graceSeconds": 150}})
+    }
+
+    #[test]
+    fn boot_round_trips() {
+        let b = Boot::parse(boot().to_string().as_bytes()).unwrap();
+        assert_eq!(b.runtime, Runtime::Http { port: 8000, path: "/".into(), ready_path: None });
+        assert_eq!(Boot::parse(&serde_json::to_vec(&b).unwrap()).unwrap(), b);
+    }
+
+    #[test]
+    fn boot_refuses_unknown_fields_versions_and_twins() {
+        let mut v = boot();
+        v["sockets"] = json!([]);
+        assert!(matches!(Boot::parse(v.to_string().as_bytes()), Err(ConfigError::Malformed(m)) if m.contains("sockets")));
+        let mut v = boot();
+        v["version"] = json!(2);
+        assert_eq!(Boot::parse(v.to_string().as_bytes()), Err(ConfigError::UnsupportedVersion(2)));
+        let mut v = boot();
+        let s = json!({"name": "t", "container": "tool-t", "socket": "/s", "required": true, "process": {}});
+        v["servers"] = json!([s, s]);
+        assert!(matches!(Boot::parse(v.to_string().as_bytes()), Err(ConfigError::Invalid { path, .. }) if path == "servers[1].name"));
+    }
+
+    #[test]
+    fn live_names_the_bad_value() {
+        let card = json!({"name": "a", "description": "d", "version": "1", "supportedInterfaces": [], "skills": []});
+        let ok = json!({"version": 1, "card": card});
+        assert_eq!(Live::parse(ok.to_string().as_bytes()).unwrap().limits, Limits::default());
+        let bad = json!({"version": 1, "card": card, "limits": {"maxRequestBytes": 0}});
+        assert!(matches!(Live::parse(bad.to_string().as_bytes()), Err(ConfigError::Invalid { path, .. }) if path == "limits.maxRequestBytes"));
+        let bad = json!({"version": 1, "card": {"name": "a"}});
+        assert!(matches!(Live::parse(bad.to_string().as_bytes()), Err(ConfigError::Invalid { path, .. }) if path == "card.description"));
+    }
+}

@@ -1,0 +1,12 @@
+//! Wire models and pure rules of Outrigger. No I/O, no async runtime, no Kubernetes client.
+//!
+//! - [`config`] and [`status`]: what the operator writes for a pod, and what the pod says of itself.
+//! - [`jsonrpc`]: envelopes shared by A2A and MCP.
+//! - [`a2a`]: the Agent2Agent model. [`mcp`]: Model Context Protocol envelopes. [`skill`]: Agent Skills folders.
+
+pub mod a2a;
+pub mod config;
+pub mod jsonrpc;
+pub mod mcp;
+pub mod skill;
+pub mod status;

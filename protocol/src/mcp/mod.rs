@@ -1,0 +1,1 @@
+//! Model Context Protocol: envelopes, splices and errors.

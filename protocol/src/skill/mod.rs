@@ -1,0 +1,1 @@
+//! Agent Skills: the `SKILL.md` format, validation and content digests.

@@ -1,0 +1,148 @@
+//! What a pod says of itself on `/status` of the admin port, as JSON. The operator's leader reads it; it is the one
+//! way facts from inside a pod reach the status of a resource.
+
+use serde::{Deserialize, Serialize};
+
+/// The whole document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodStatus {
+    /// Version of the sidecar, such as `0.1.0`.
+    pub version: String,
+    /// Life of the pod as the sidecar sees it.
+    pub phase: PodPhase,
+    /// The live configuration in force.
+    pub config: ConfigStatus,
+    /// The served card.
+    pub card: CardStatus,
+    /// The user's container.
+    pub agent: PartStatus,
+    /// Tool servers, in the order of the boot document.
+    #[serde(default)]
+    pub servers: Vec<ServerStatus>,
+    /// Skills, in the order of the boot document.
+    #[serde(default)]
+    pub skills: Vec<SkillStatus>,
+}
+
+/// Life of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PodPhase {
+    /// Not everything that readiness asks for has been seen yet.
+    Starting,
+    /// Ready for work.
+    Ready,
+    /// Was or could be ready, but a required part is not.
+    NotReady,
+    /// On its way out: no new work.
+    Draining,
+}
+
+/// The live configuration in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigStatus {
+    /// SHA-256 of the live document in force, hex.
+    pub digest: String,
+    /// Why a newer document was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The served card.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CardStatus {
+    /// SHA-256 of the card as served, hex.
+    pub digest: String,
+}
+
+/// A part that is ready or says why not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PartStatus {
+    /// Whether the part can work.
+    pub ready: bool,
+    /// One word in CamelCase; empty when ready.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// A sentence for people; empty when ready.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// Where a tool server stands between the start of its container and work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ServerPhase {
+    /// The shim's socket is not there or refuses.
+    #[default]
+    Connect,
+    /// The shim is there, the child is being started.
+    Spawn,
+    /// The child runs and has not answered `initialize`.
+    Initialize,
+    /// A handshake was done.
+    Ready,
+    /// Children end again and again; the next try waits.
+    CrashLoop,
+}
+
+impl ServerPhase {
+    /// The phase as it stands in conditions and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Spawn => "spawn",
+            Self::Initialize => "initialize",
+            Self::Ready => "ready",
+            Self::CrashLoop => "crashLoop",
+        }
+    }
+}
+
+/// One tool server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServerStatus {
+    /// Name of the MCPServer.
+    pub name: String,
+    /// Whether the pod's readiness asks for it.
+    pub required: bool,
+    /// Where it stands.
+    pub phase: ServerPhase,
+    /// Whether it can work.
+    #[serde(flatten)]
+    pub part: PartStatus,
+    /// Protocol revision the server answered with.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub protocol_version: String,
+    /// `name version` of the server's own `serverInfo`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub server_info: String,
+    /// Names of its tools, at most 128, in the server's order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
+    /// Children alive.
+    pub processes: u32,
+    /// Children that ended without being asked to, since the sidecar started.
+    pub crashes: u64,
+    /// How the last child ended that was not asked to, such as `exit code 3` or `signal 9`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub last_exit: String,
+}
+
+/// One skill.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SkillStatus {
+    /// Name of the Skill.
+    pub name: String,
+    /// Whether the pod's start asks for it.
+    pub required: bool,
+    /// Digest of the materialised tree, as the operator computed it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub digest: String,
+    /// Whether its files are there.
+    #[serde(flatten)]
+    pub part: PartStatus,
+}

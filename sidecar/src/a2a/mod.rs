@@ -1,0 +1,1 @@
+//! A2A: binding, service, executor, store.

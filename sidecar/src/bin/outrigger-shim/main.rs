@@ -1,0 +1,2 @@
+//! The shim: entrypoint of a tool container.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The sidecar's program: wiring only.
+fn main() {}

@@ -1,0 +1,1 @@
+//! MCP over stdio: endpoint, session, pool, pipe.
