@@ -1,1 +1,6 @@
 //! The operator: dereference → validate → plan → apply → status for each kind.
+
+pub mod hash;
+pub mod names;
+pub mod plan;
+pub mod settings;
