@@ -123,7 +123,8 @@ mod tests {
         let inner = Router::new().route("/mcp/{server}", axum::routing::get(|uri: Uri| async move { uri.to_string() }));
         let gate = TokenGate::router("sesame".into(), inner);
         assert_eq!(status(&gate, "/t/sesame/mcp/time?x=1").await, (StatusCode::OK, "/mcp/time?x=1".into()));
-        for path in ["/t/sesamo/mcp/time", "/mcp/time", "/t/", "/t/sesame", "/t/sesamex/mcp/time", "/t/s/mcp/time", "/"] {
+        for path in ["/t/sesamo/mcp/time", "/mcp/time", "/t/", "/t/sesame", "/t/sesamex/mcp/time", "/t/s/mcp/time", "/"]
+        {
             let (code, body) = status(&gate, path).await;
             assert_eq!(code, StatusCode::UNAUTHORIZED, "{path}");
             assert!(body.contains("InvalidToken") && !body.contains("sesame"));
@@ -137,7 +138,9 @@ mod tests {
         let (second, _) = prepare(dir.path(), std::iter::empty()).unwrap();
         assert_eq!((first.len(), &first), (TOKEN_LENGTH, &second));
         assert_eq!(urls.mcp["time"], format!("http://127.0.0.1:19900/t/{first}/mcp/time"));
-        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(dir.path().join(TOKEN_FILE)).unwrap().permissions());
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &std::fs::metadata(dir.path().join(TOKEN_FILE)).unwrap().permissions(),
+        );
         assert_eq!(mode & 0o777, 0o440);
     }
 }

@@ -49,7 +49,11 @@ pub async fn serve(listener: Listener, router: Router, metrics: Metrics, shutdow
     let Listener { name, socket, max_connections } = listener;
     let places = Arc::new(Semaphore::new(max_connections));
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HEADER_BYTES as usize * 4);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_HEADER_BYTES as usize * 4);
     builder
         .http2()
         .timer(TokioTimer::new())

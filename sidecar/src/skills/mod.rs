@@ -171,7 +171,10 @@ impl Skills {
             .iter()
             .filter_map(|m| {
                 let digest = states.get(&m.name)?.digest.as_ref()?;
-                Some(Published { name: m.name.clone(), path: self.target.join(tree::REVISIONS).join(digest).join(&m.name) })
+                Some(Published {
+                    name: m.name.clone(),
+                    path: self.target.join(tree::REVISIONS).join(digest).join(&m.name),
+                })
             })
             .collect()
     }

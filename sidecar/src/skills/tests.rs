@@ -59,7 +59,12 @@ async fn files_are_real_read_only_and_replaced_in_one_step() {
     assert!(!fs::symlink_metadata(&menu).unwrap().file_type().is_symlink());
     let mode = |p: PathBuf| fs::symlink_metadata(p).unwrap().permissions().mode() & 0o777;
     assert_eq!(
-        (mode(menu.join("SKILL.md")), mode(menu.join("scripts/run.sh")), mode(menu.join("scripts")), mode(menu.clone())),
+        (
+            mode(menu.join("SKILL.md")),
+            mode(menu.join("scripts/run.sh")),
+            mode(menu.join("scripts")),
+            mode(menu.clone())
+        ),
         (0o444, 0o555, 0o555, 0o555)
     );
     let pinned = skills.published()[0].path.clone();
@@ -86,7 +91,10 @@ async fn a_bad_state_never_replaces_a_good_one() {
     bed.lay('b', &[("SKILL.md", "two", false)], true);
     skills.refresh();
     let status = &skills.status()[0];
-    assert_eq!((status.part.ready, status.part.reason.as_str(), status.digest.as_str()), (false, "FileInvalid", "a".repeat(64).as_str()));
+    assert_eq!(
+        (status.part.ready, status.part.reason.as_str(), status.digest.as_str()),
+        (false, "FileInvalid", "a".repeat(64).as_str())
+    );
     assert_eq!(fs::read_to_string(bed.dir.path().join("skills/menu/SKILL.md")).unwrap(), "one");
     bed.lay('c', &[("../SKILL.md", "three", false)], false);
     skills.refresh();

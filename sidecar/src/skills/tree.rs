@@ -82,8 +82,7 @@ pub fn publish(source: &Path, target: &Path, name: &str, current: Option<&str>) 
     // The link is followed once, so that all files are of one state of the volume.
     let source = fs::canonicalize(source.join("..data")).unwrap_or_else(|_| source.into());
     let text = fs::read(source.join("manifest.json")).map_err(|_| SkillError::SkillMissing)?;
-    let manifest: Manifest =
-        serde_json::from_slice(&text).map_err(|e| SkillError::ManifestInvalid(e.to_string()))?;
+    let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| SkillError::ManifestInvalid(e.to_string()))?;
     check(&manifest)?;
     if current == Some(manifest.digest.as_str()) {
         return Ok(manifest.digest);
@@ -118,9 +117,8 @@ fn check(manifest: &Manifest) -> Result<(), SkillError> {
         return invalid(format!("more than {MAX_FILES} files or {MAX_BYTES} bytes"));
     }
     for file in &manifest.files {
-        let plain = |text: &str| {
-            !text.is_empty() && Path::new(text).components().all(|c| matches!(c, Component::Normal(_)))
-        };
+        let plain =
+            |text: &str| !text.is_empty() && Path::new(text).components().all(|c| matches!(c, Component::Normal(_)));
         if !plain(&file.path) || !plain(&file.key) || file.key.contains('/') {
             return invalid(format!("path {:?} leaves the skill's folder", file.path));
         }
