@@ -59,6 +59,11 @@ pub fn now() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }
 
+/// Time since a moment of [`now`].
+pub fn elapsed(since: Duration) -> Duration {
+    now().saturating_sub(since)
+}
+
 /// Asks again until there is an answer, or says after the deadline what was asked for and what the last answer was.
 pub fn eventually<T>(what: &str, within: Duration, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
     let end = now() + within;

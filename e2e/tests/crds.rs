@@ -2,6 +2,9 @@
 //!
 //! Needs an API server only: `make test-crds`.
 
+// Helpers of tests fail as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
 use std::sync::Once;
 use std::time::Duration;
 
