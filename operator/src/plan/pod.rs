@@ -22,12 +22,7 @@ pub(super) fn grace_seconds(spec: &AgentSpec, turn_timeout_ms: u64) -> u32 {
 }
 
 /// The whole template.
-pub(super) fn template(
-    input: &AgentInput<'_>,
-    identity: &Identity,
-    boot_config_map: &str,
-    grace: u32,
-) -> Value {
+pub(super) fn template(input: &AgentInput<'_>, identity: &Identity, boot_config_map: &str, grace: u32) -> Value {
     let mut template = match &input.agent.spec.template {
         Value::Object(map) => map.clone(),
         _ => Map::new(),
