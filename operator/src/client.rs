@@ -15,7 +15,7 @@ use tower::{Layer, Service};
 use crate::metrics::Metrics;
 
 /// A watch that was not even tried for this long hangs: it is opened anew every 200 s, and retried within seconds.
-const WATCH_HANGS: Duration = Duration::from_secs(420);
+const WATCH_HANGS: Duration = Duration::from_mins(7);
 
 /// When each watch was last tried.
 #[derive(Clone, Default)]

@@ -35,11 +35,11 @@ const QUEUE: usize = 1024;
 /// Between reads of a pod that is not ready, at first.
 const SOON: Duration = Duration::from_secs(1);
 /// For this long.
-const SOON_LASTS: Duration = Duration::from_secs(120);
+const SOON_LASTS: Duration = Duration::from_mins(2);
 /// Between reads of a pod that is not ready, later.
 const LATER: Duration = Duration::from_secs(10);
 /// Between reads of a pod where all is well.
-const RARELY: Duration = Duration::from_secs(60);
+const RARELY: Duration = Duration::from_mins(1);
 /// Failed reads in a row after which the last good one no longer counts.
 const FORGIVEN: u32 = 2;
 

@@ -24,7 +24,7 @@ const QUEUE: usize = 256;
 /// Longest time for one publication.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same Event within this time is one with a higher count.
-const SAME_FOR: Duration = Duration::from_secs(360);
+const SAME_FOR: Duration = Duration::from_mins(6);
 /// Events remembered for that.
 const REMEMBERED: usize = 2048;
 /// Longest note; the API server's own bound.
@@ -108,13 +108,15 @@ impl Reporter {
             Outcome::Changed(what) => info!(%kind, namespace, name, what, "changed"),
             Outcome::Waiting(reason, message) | Outcome::Refused(reason, message) => {
                 // Repeated with every look; the transition is in the notes.
-                debug!(%kind, namespace, name, reason, message, "{}", outcome.label());
+                debug!(%kind, namespace, name, reason, text = message, "{}", outcome.label());
             }
-            Outcome::Error(reason, message) => warn!(%kind, namespace, name, reason, message, "failed; trying again"),
+            Outcome::Error(reason, message) => {
+                warn!(%kind, namespace, name, reason, text = message, "failed; trying again")
+            }
             Outcome::Timeout => warn!(%kind, namespace, name, "took too long; trying again"),
         }
         for mut note in notes {
-            info!(%kind, namespace, name, reason = note.reason, message = note.text, "note");
+            info!(%kind, namespace, name, reason = note.reason, text = note.text, "told");
             note.text = note.text.chars().take(MAX_NOTE).collect();
             if self.queue.try_send(Publication { about: about.clone(), note }).is_err() {
                 self.metrics.events.with_label_values(&["failed"]).inc();

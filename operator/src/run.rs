@@ -155,7 +155,7 @@ pub async fn scope(run: Run, namespace: Option<String>, shutdown: CancellationTo
     let caches = Caches { agents, servers, skills, deployments, pods, config_maps, services, service_accounts };
     let mapper = Arc::new(Mapper::new(caches.clone()));
     let (senders, receivers) = triggers::channels();
-    let (touches, touched) = facts::channel();
+    let (touches, pods_touched) = facts::channel();
     let facts = Facts::default();
     let context = Arc::new(Context {
         client: run.client.clone(),
@@ -230,7 +230,7 @@ pub async fn scope(run: Run, namespace: Option<String>, shutdown: CancellationTo
         () = shutdown.cancelled() => {}
         ready = synced(&caches) => if ready {
             info!(namespace, "caches are filled; controllers start");
-            work(&run, context, receivers, mapper, senders, facts, touched, &shutdown).await;
+            work(&run, context, receivers, mapper, senders, facts, pods_touched, &shutdown).await;
         }
     }
     watched.tasks.join_all().await;
@@ -247,10 +247,10 @@ async fn work(
     touched: tokio::sync::mpsc::Receiver<Touch>,
     shutdown: &CancellationToken,
 ) {
-    let (changed, mut changes) = tokio::sync::mpsc::channel::<Arc<Pod>>(1024);
+    let (tell, mut changes) = tokio::sync::mpsc::channel::<Arc<Pod>>(1024);
     let on_change: facts::OnChange = Arc::new(move |pod| {
         // A full queue is no harm: the pod is read again, and every Agent has a look regularly.
-        let _ = changed.try_send(pod);
+        let _ = tell.try_send(pod);
     });
     let forward = async {
         while let Some(pod) = changes.recv().await {

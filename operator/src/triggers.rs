@@ -140,7 +140,7 @@ impl Mapper {
         }
         let users = self.caches.agents_where(&namespace, |a| a.spec.mcp_servers.iter().any(|s| s.name == name));
         let own = (!gone).then(|| Trigger::Server(namespace.clone(), name.clone()));
-        users.iter().map(|a| of_agent(a)).chain(own).collect()
+        users.iter().map(of_agent).chain(own).collect()
     }
 
     /// A Skill changed, or is gone. What it has published matters to Agents, so its status does too.
@@ -159,7 +159,7 @@ impl Mapper {
         let users = self.caches.agents_where(&namespace, |a| a.spec.skills.iter().any(|s| s.name == name));
         let same_manifest = before.mark.starts_with(&format!("{mark}/"));
         let own = (!gone && !same_manifest).then(|| Trigger::Skill(namespace.clone(), name.clone()));
-        users.iter().map(|a| of_agent(a)).chain(own).collect()
+        users.iter().map(of_agent).chain(own).collect()
     }
 
     /// An object of ours changed: its owner has a look.

@@ -95,11 +95,11 @@ pub fn older(a: &str, b: &str) -> bool {
 }
 
 /// After this long without another change of somebody else's, the next is undone at once again.
-const QUIET: Duration = Duration::from_secs(600);
+const QUIET: Duration = Duration::from_mins(10);
 /// Wait before the second undoing; doubles with each.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait between two.
-const LONGEST_WAIT: Duration = Duration::from_secs(300);
+const LONGEST_WAIT: Duration = Duration::from_mins(5);
 
 impl Applied {
     /// How long to wait before somebody else's change is undone (again): two managers that fight over a field must
@@ -111,7 +111,7 @@ impl Applied {
             return None;
         }
         let wait = FIRST_WAIT.saturating_mul(1 << self.undone.saturating_sub(1).min(10)).min(LONGEST_WAIT);
-        (since < wait).then(|| wait - since)
+        wait.checked_sub(since).filter(|left| !left.is_zero())
     }
 
     /// Counts one more undoing.
@@ -196,7 +196,7 @@ mod tests {
         for _ in 0..40 {
             a.count_undone(Instant::now());
         }
-        assert_eq!(a.wait(Instant::now()), Some(Duration::from_secs(300)));
+        assert_eq!(a.wait(Instant::now()), Some(Duration::from_mins(5)));
         tokio::time::advance(QUIET).await;
         assert_eq!(a.wait(Instant::now()), None);
     }

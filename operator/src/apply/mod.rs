@@ -28,7 +28,7 @@ use crate::names::{AGENT_LABEL, FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL, PLA
 use crate::plan::{ChildKind, Planned};
 
 /// A refusal of the same plan is asked for again after this long: what refused it may be gone.
-const REFUSAL_LASTS: Duration = Duration::from_secs(300);
+const REFUSAL_LASTS: Duration = Duration::from_mins(5);
 
 /// What the caches know of our objects.
 pub trait Cache: Send + Sync {

@@ -33,15 +33,15 @@ use crate::status::find;
 use crate::status::write::StatusWriter;
 
 /// Longest time for one reconciliation, all requests and their retries included.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 /// Every object has a look this often even if nothing seems to have changed.
-const REGULARLY: Duration = Duration::from_secs(600);
+const REGULARLY: Duration = Duration::from_mins(10);
 /// An object that waits for something that is not watched has a look this often.
 pub(crate) const WAITING: Duration = Duration::from_secs(30);
 /// Wait after the first failure; doubles with each.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Longest wait after failures.
-const LONGEST_RETRY: Duration = Duration::from_secs(300);
+const LONGEST_RETRY: Duration = Duration::from_mins(5);
 /// Changes within this time are one.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 /// Failures in a row after which people are told.

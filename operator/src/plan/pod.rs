@@ -45,11 +45,11 @@ pub(super) fn template(input: &AgentInput<'_>, identity: &Identity, boot_config_
         }
         containers.push(Value::Object(container));
     }
-    let mut taken = own;
+    let mut used = own;
     for server in &input.servers {
-        let renames = tool_volumes(server, &mut taken, &mut volumes);
-        let renamed = |name: &str| renames.get(name).cloned().unwrap_or_else(|| name.to_owned());
-        containers.push(containers::tool(server, input, &renamed, &token, &mut volumes));
+        let renames = tool_volumes(server, &mut used, &mut volumes);
+        let name_in_pod = |name: &str| renames.get(name).cloned().unwrap_or_else(|| name.to_owned());
+        containers.push(containers::tool(server, input, &name_in_pod, &token, &mut volumes));
     }
 
     let mut init = Vec::new();

@@ -61,7 +61,8 @@ mod tests {
     use super::*;
 
     fn of(value: Value) -> Map<String, Value> {
-        value.as_object().unwrap().clone()
+        let Value::Object(map) = value else { panic!("no object") };
+        map
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl Counts {
     }
 
     fn rolled_out(&self) -> bool {
-        self.observed && self.updated >= self.desired && self.replicas == self.updated
+        self.observed && self.updated >= self.desired && self.replicas == self.updated && self.ready >= self.desired
     }
 }
 
@@ -205,7 +205,7 @@ fn progressing(seen: &Seen, counts: &Counts, problem: Option<&Problem>) -> Said 
         return Said::no(missing.reason, format!("changes are held back: {}", missing.message));
     }
     if counts.rolled_out() {
-        return Said::no("Complete", "every pod has the newest template");
+        return Said::no("Complete", "every pod has the newest template and is ready");
     }
     let summary = format!("{} of {} pods have the newest template", counts.updated, counts.desired);
     let refused = pods_refused(seen);
