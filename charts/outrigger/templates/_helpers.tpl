@@ -67,7 +67,7 @@ seccompProfile: {type: RuntimeDefault}
   verbs: [patch]
 # To set itself as their children's blocking owner where the cluster enforces that right.
 - apiGroups: [outrigger.dev]
-  resources: [agents/finalizers, mcpservers/finalizers, skills/finalizers]
+  resources: [agents/finalizers, skills/finalizers]
   verbs: [update]
 # The children it makes, by server-side apply, and removes when they are no longer asked for.
 - apiGroups: [apps]
@@ -76,25 +76,15 @@ seccompProfile: {type: RuntimeDefault}
 - apiGroups: [""]
   resources: [configmaps, serviceaccounts, services]
   verbs: [get, list, watch, create, patch, delete]
-# What became of them: old ReplicaSets keep their ConfigMaps, pods tell phase, waiting reasons and addresses.
+# Which ReplicaSets still use an old boot ConfigMap.
 - apiGroups: [apps]
   resources: [replicasets]
-  verbs: [get, list, watch]
+  verbs: [list]
+# What became of the pods: readiness, waiting reasons, the address to ask for details.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch]
-# To report an autoscaler that is aimed at the Deployment instead of the Agent.
-- apiGroups: [autoscaling]
-  resources: [horizontalpodautoscalers]
   verbs: [get, list, watch]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
-{{- end -}}
-
-{{/* Resources of the containers that the operator adds to pods, as the operator reads them. */}}
-{{- define "outrigger.defaults" -}}
-{{- with .Values.agents -}}
-{{ dict "resources" (dict "sidecar" .sidecar.resources "install" .install.resources "tool" .tool.resources) | toJson }}
-{{- end -}}
 {{- end -}}
