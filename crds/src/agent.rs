@@ -328,7 +328,7 @@ pub struct AgentStatus {
     /// Version of the sidecar in the newest ready pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar_version: Option<String>,
-    /// Accepted, Ready, Progressing, ToolsReady, SkillsReady, CardServed, TaskStoreShared.
+    /// What holds: accepted, ready, progressing, tools, skills, card, task store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]

@@ -154,7 +154,7 @@ pub struct MCPServerStatus {
     /// Its tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<ToolsStatus>,
-    /// Accepted, Ready.
+    /// What holds: accepted, ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]

@@ -101,7 +101,7 @@ pub struct SkillStatus {
     /// Agents that use it.
     #[serde(default)]
     pub agents: i32,
-    /// Accepted, Ready.
+    /// What holds: accepted, ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
