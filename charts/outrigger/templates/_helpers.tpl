@@ -39,7 +39,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $registry := .root.Values.image.registry -}}
 {{- if $registry }}{{ $registry }}/{{ end -}}
 {{ .image.repository }}
-{{- if .image.digest }}@{{ .image.digest }}{{ else }}:{{ default .root.Chart.AppVersion .image.tag }}{{ end -}}
+{{- if .image.digest }}@{{ .image.digest }}{{ else }}:{{ coalesce .image.tag .root.Values.image.tag .root.Chart.AppVersion }}{{ end -}}
 {{- end -}}
 
 {{/* What every container of the chart runs as: fits the Pod Security Standard "restricted". */}}
