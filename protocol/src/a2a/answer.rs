@@ -136,6 +136,8 @@ pub enum Outcome {
     Change(Change),
     /// A message in place of a task.
     Message(DirectMessage),
+    /// The handler's own error: always [`Fault::Agent`].
+    Error(Fault),
 }
 
 /// A message in place of a task.
@@ -235,12 +237,13 @@ fn json(body: &[u8], scope: &Scope<'_>, repairs: &mut Vec<Rule>) -> Result<Answe
             return Err(Fault::invalid(alone, format!("stands beside {other}, but excludes it")));
         }
     }
-    if let Some(error) = members.set("error") {
-        return Err(agent_error(error));
-    }
-    let outcome = match members.set("message") {
-        Some(message) => Outcome::Message(direct(message, scope, repairs)?),
-        None => Outcome::Change(change(&members, scope, repairs)?),
+    let outcome = match (members.set("error"), members.set("message")) {
+        (Some(error), _) => match agent_error(error) {
+            told @ Fault::Agent { .. } => Outcome::Error(told),
+            fault => return Err(fault),
+        },
+        (None, Some(message)) => Outcome::Message(direct(message, scope, repairs)?),
+        (None, None) => Outcome::Change(change(&members, scope, repairs)?),
     };
     Ok(Answer { outcome, memo })
 }

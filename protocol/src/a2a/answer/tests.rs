@@ -18,6 +18,7 @@ fn judge(status: u16, content_type: Option<&str>, body: &[u8]) -> String {
         Err(fault) => format!("{}: {fault}", fault.shown_reason()),
         Ok(Answer { outcome, memo }) => {
             let what = match outcome {
+                Outcome::Error(fault) => format!("{}: {fault}", fault.shown_reason()),
                 Outcome::Message(m) => format!("message {}", m.to_raw("c", None).as_str()),
                 Outcome::Change(c) => format!(
                     "{} said {} artifacts {}",
@@ -53,7 +54,7 @@ fn answers_of_the_contract() {
         r#"{"state":"rejected","text":"no"}"#,
         r#"{"state":"failed"}"#,
         r#"{"message":{"parts":[{"text":"hello"}],"metadata":{"n":1}}}"#,
-        r#"{"error":"broken"}"#,
+        r#"{"error":"broken","memo":1}"#,
         r#"{"error":{"message":"broken","reason":"grill_broken"}}"#,
         r#"{"memo":null}"#,
     ]));
