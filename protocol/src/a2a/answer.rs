@@ -9,7 +9,9 @@ use super::errors::Violation;
 use super::fault::Fault;
 use super::message::{agent_message, text_parts};
 use super::part::check_parts;
-use super::raw::{self, Kind, MAX_DEPTH, Members, Raw, SplitError, depth_within, elements, push_key, push_text, text_of};
+use super::raw::{
+    self, Kind, MAX_DEPTH, Members, Raw, SplitError, depth_within, elements, push_key, push_text, text_of,
+};
 use super::state::State;
 use super::task::{Artifact, Change};
 
@@ -320,7 +322,12 @@ fn state_of(value: &RawValue, repairs: &mut Vec<Rule>) -> Result<State, Fault> {
         None => {
             repairs.pop();
             let name: String = name.chars().take(64).collect();
-            Err(Fault::invalid("state", format!("{name:?} is no state, want completed, input-required, auth-required, failed, rejected or canceled")))
+            Err(Fault::invalid(
+                "state",
+                format!(
+                    "{name:?} is no state, want completed, input-required, auth-required, failed, rejected or canceled"
+                ),
+            ))
         }
     }
 }
@@ -336,9 +343,8 @@ fn checked_parts<'a>(
     if split.is_empty() && may_be_empty {
         return Ok((list.get().into(), true));
     }
-    let first = |out: Vec<Violation>| {
-        out.into_iter().next().map_or(Ok(()), |v| Err(Fault::invalid(v.field, v.description)))
-    };
+    let first =
+        |out: Vec<Violation>| out.into_iter().next().map_or(Ok(()), |v| Err(Fault::invalid(v.field, v.description)));
     let mut out = Vec::new();
     if split.iter().all(|p| raw::kind(p.get()) != Kind::Text) {
         check_parts(list, path, &mut out);

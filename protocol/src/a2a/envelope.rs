@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn frames() {
-        let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":{}{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
+        let deep =
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":{}{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
         let mut table = String::new();
         for body in [
             r#"{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{}}"#,

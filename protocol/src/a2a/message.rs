@@ -87,8 +87,7 @@ impl<'a> UserMessage<'a> {
             return None;
         }
         let has_ids = members.get("taskId").is_some() || members.get("contextId").is_some();
-        let text_form =
-            if rewrite { Cow::Owned(rewritten(&mut members)) } else { Cow::Borrowed(value.get()) };
+        let text_form = if rewrite { Cow::Owned(rewritten(&mut members)) } else { Cow::Borrowed(value.get()) };
         Some(Self { text_form, has_ids, message_id: message_id?, task_id, context_id, text })
     }
 

@@ -53,8 +53,10 @@ impl<'a> GetTask<'a> {
     pub fn parse(params: Option<&'a RawValue>) -> Result<Self, Error> {
         let members = split(params, &["historyLength"])?;
         let mut out = Vec::new();
-        let got =
-            Self { id: task_id(&members, &mut out), history_length: history_length(&members, "historyLength", &mut out) };
+        let got = Self {
+            id: task_id(&members, &mut out),
+            history_length: history_length(&members, "historyLength", &mut out),
+        };
         if out.is_empty() { Ok(got) } else { Err(Error::invalid(out)) }
     }
 }

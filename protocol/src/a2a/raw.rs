@@ -225,7 +225,11 @@ pub fn kind(text: &str) -> Kind {
 /// The characters of a JSON string; `None` for another kind of value and for a lone surrogate.
 pub fn text_of(value: &RawValue) -> Option<Cow<'_, str>> {
     let inner = value.get().strip_prefix('"')?.strip_suffix('"')?;
-    if inner.contains('\\') { serde_json::from_str(value.get()).ok().map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
+    if inner.contains('\\') {
+        serde_json::from_str(value.get()).ok().map(Cow::Owned)
+    } else {
+        Some(Cow::Borrowed(inner))
+    }
 }
 
 /// Whether objects and lists are nested at most `max` deep. Needs no valid JSON: run it before a parser that recurses.

@@ -236,10 +236,8 @@ mod tests {
 
     #[test]
     fn an_artifact_replaces_its_namesake() {
-        let change = Change {
-            artifacts: vec![artifact("a", "1"), artifact("b", "2"), artifact("a", "3")],
-            ..Change::default()
-        };
+        let change =
+            Change { artifacts: vec![artifact("a", "1"), artifact("b", "2"), artifact("a", "3")], ..Change::default() };
         let t = task().apply(&change, Timestamp::UNIX_EPOCH).unwrap();
         let got: Vec<_> = t.artifacts.iter().map(|a| a.json.as_str()).collect();
         assert_eq!(got, ["3", "2"]);
@@ -254,7 +252,9 @@ mod tests {
             t = t.apply(&change, Timestamp::UNIX_EPOCH).unwrap();
         }
         assert_eq!(t.history.len(), MAX_HISTORY);
-        assert!(t.history[0].as_str().contains("m1") && t.history[1].as_str() == "101" && t.history[999].as_str() == "1099");
+        assert!(
+            t.history[0].as_str().contains("m1") && t.history[1].as_str() == "101" && t.history[999].as_str() == "1099"
+        );
     }
 
     proptest! {

@@ -49,7 +49,8 @@ mod tests {
     #[test]
     fn versions() {
         let mut table = String::new();
-        for named in ["", "1.0", " 1.0 ", "1", "1.0.1", "1.1", "0.3", "0.3.0", "2.0", "1.x", "latest", "1.0.x", "-1.0"] {
+        for named in ["", "1.0", " 1.0 ", "1", "1.0.1", "1.1", "0.3", "0.3.0", "2.0", "1.x", "latest", "1.0.x", "-1.0"]
+        {
             let got = negotiate(Some(named), Method::SendMessage, "SendMessage").map_err(|e| e.kind);
             table += &format!("{named:?} {got:?}\n");
         }

@@ -269,7 +269,8 @@ impl Driver<'_> {
 
     fn turn_json(&self, met: &Task, is_new: bool, message: &str, text: &str, conversation: &Conversation) -> Bytes {
         let skills = (self.tasks.skills)();
-        let skills = if skills.is_empty() { "[]".to_owned() } else { serde_json::to_string(&skills).unwrap_or_default() };
+        let skills =
+            if skills.is_empty() { "[]".to_owned() } else { serde_json::to_string(&skills).unwrap_or_default() };
         let turn = Turn {
             id: self.turn,
             message,
@@ -317,7 +318,8 @@ impl Driver<'_> {
             Outcome::Message(message) => {
                 self.count(&[Rule::MessageForTask]);
                 let said = message.to_raw(&task.context_id, Some(&task.id));
-                let end = Change { state: Some(State::Completed), said: Some(said), memo, reveal: true, ..self.change() };
+                let end =
+                    Change { state: Some(State::Completed), said: Some(said), memo, reveal: true, ..self.change() };
                 self.commit(task, end).await
             }
         }

@@ -91,8 +91,8 @@ impl Executor {
             path.parse::<Uri>().map_err(|e| bad(e.to_string()))
         };
         let client = Client::new(*port, timing.connect);
-        let mut authorization = HeaderValue::from_str(&format!("Bearer {token}"))
-            .unwrap_or_else(|_| HeaderValue::from_static("Bearer"));
+        let mut authorization =
+            HeaderValue::from_str(&format!("Bearer {token}")).unwrap_or_else(|_| HeaderValue::from_static("Bearer"));
         authorization.set_sensitive(true);
         let host = HeaderValue::from_str(&client.address().to_string())
             .unwrap_or_else(|_| HeaderValue::from_static("localhost"));

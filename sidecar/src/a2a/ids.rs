@@ -6,11 +6,7 @@ use rand::Rng;
 /// A new random UUID, from the thread's own generator: no system call per id.
 pub fn uuid() -> String {
     let mut buffer = uuid::Uuid::encode_buffer();
-    uuid::Builder::from_random_bytes(rand::rng().random())
-        .into_uuid()
-        .hyphenated()
-        .encode_lower(&mut buffer)
-        .to_owned()
+    uuid::Builder::from_random_bytes(rand::rng().random()).into_uuid().hyphenated().encode_lower(&mut buffer).to_owned()
 }
 
 /// W3C trace context of a request, as the handler gets it.
@@ -70,7 +66,12 @@ mod tests {
         let parent = trace.parent.to_str().unwrap();
         assert!(parent.starts_with("00-0af7651916cd43dd8448eb211c80319c-") && parent.ends_with("-00"));
         assert!(!parent.contains("b7ad6b7169203331") && trace.state.is_some());
-        for bad in ["", "00-0-0-0", "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", "00-00000000000000000000000000000000-b7ad6b7169203331-00"] {
+        for bad in [
+            "",
+            "00-0-0-0",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-00",
+        ] {
             let trace = of(bad);
             assert!(trace_and_flags(trace.parent.to_str().unwrap()).is_some() && trace.state.is_none(), "{bad}");
             assert_eq!(trace.id().len(), 32);

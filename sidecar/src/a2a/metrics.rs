@@ -54,16 +54,23 @@ impl Metrics {
             registry.register(Box::new(v.clone()))?;
             Ok::<_, prometheus::Error>(v)
         };
-        let buckets = vec![0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
+        let buckets =
+            vec![0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
         let request_seconds = HistogramVec::new(
-            HistogramOpts::new("outrigger_a2a_request_duration_seconds", "Time from the head of an A2A request to its answer.")
-                .buckets(buckets.clone()),
+            HistogramOpts::new(
+                "outrigger_a2a_request_duration_seconds",
+                "Time from the head of an A2A request to its answer.",
+            )
+            .buckets(buckets.clone()),
             &["method"],
         )?;
         registry.register(Box::new(request_seconds.clone()))?;
         let turn_seconds = Histogram::with_opts(
-            HistogramOpts::new("outrigger_a2a_turn_duration_seconds", "Time a turn was at work, from its place to its answer.")
-                .buckets(buckets),
+            HistogramOpts::new(
+                "outrigger_a2a_turn_duration_seconds",
+                "Time a turn was at work, from its place to its answer.",
+            )
+            .buckets(buckets),
         )?;
         registry.register(Box::new(turn_seconds.clone()))?;
         let tasks = IntGaugeVec::new(Opts::new("outrigger_a2a_tasks", "Tasks in the store by state."), &["state"])?;

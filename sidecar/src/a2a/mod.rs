@@ -70,10 +70,7 @@ pub struct Service {
 
 impl Service {
     /// Starts it: with tasks in memory, and a probe of the handler that runs until shutdown.
-    pub fn start(
-        ctx: &Context,
-        skills: Arc<dyn Fn() -> Vec<SkillRef> + Send + Sync>,
-    ) -> Result<Arc<Self>, StartError> {
+    pub fn start(ctx: &Context, skills: Arc<dyn Fn() -> Vec<SkillRef> + Send + Sync>) -> Result<Arc<Self>, StartError> {
         Self::start_with(ctx, skills, Timing::default())
     }
 

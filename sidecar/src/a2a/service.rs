@@ -80,7 +80,8 @@ impl Tasks {
                 None => uuid().into(),
             };
             let id: Arc<str> = uuid().into();
-            let lane = self.lanes.enter(&id).ok_or_else(|| Error::new(Kind::Internal, "a new task has a turn already"))?;
+            let lane =
+                self.lanes.enter(&id).ok_or_else(|| Error::new(Kind::Internal, "a new task has a turn already"))?;
             let conversation = self.store.conversation(&context).await.map_err(internal)?;
             let stored = message.stored(&id, &context);
             let task = Task::new(id, context, stored, params.return_immediately, jiff::Timestamp::now());

@@ -12,8 +12,7 @@ fn judge(status: u16, content_type: Option<&str>, body: &[u8]) -> String {
     };
     let scope = Scope { task: "t", context: "c", new_id: &new_id };
     let mut repairs = Vec::new();
-    let answer =
-        head(status, content_type, &mut repairs).and_then(|form| read(&form, body, &scope, &mut repairs));
+    let answer = head(status, content_type, &mut repairs).and_then(|form| read(&form, body, &scope, &mut repairs));
     let told = match answer {
         Err(fault) => format!("{}: {fault}", fault.shown_reason()),
         Ok(Answer { outcome, memo }) => {

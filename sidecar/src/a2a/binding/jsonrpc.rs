@@ -132,7 +132,10 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Error> {
         return Ok(());
     }
     let shown: String = value.chars().take(100).collect();
-    Err(Error::new(Kind::ContentTypeNotSupported, format!("content type {shown:?} is not taken, want application/json")))
+    Err(Error::new(
+        Kind::ContentTypeNotSupported,
+        format!("content type {shown:?} is not taken, want application/json"),
+    ))
 }
 
 /// The header wins over the query parameter.
@@ -141,12 +144,16 @@ fn named_version(uri: &Uri, headers: &HeaderMap) -> Option<String> {
         return Some(String::from_utf8_lossy(value.as_bytes()).into_owned());
     }
     let pairs = uri.query()?.split('&');
-    pairs.filter_map(|p| p.split_once('=')).find(|(k, _)| k.eq_ignore_ascii_case("a2a-version")).map(|(_, v)| v.to_owned())
+    pairs
+        .filter_map(|p| p.split_once('='))
+        .find(|(k, _)| k.eq_ignore_ascii_case("a2a-version"))
+        .map(|(_, v)| v.to_owned())
 }
 
 async fn read_body(headers: &HeaderMap, body: Body, max: u64) -> Result<Bytes, Error> {
     let too_large = || {
-        Error::new(Kind::TooLarge, format!("the body is larger than {max} bytes")).with("maxRequestBytes", max.to_string())
+        Error::new(Kind::TooLarge, format!("the body is larger than {max} bytes"))
+            .with("maxRequestBytes", max.to_string())
     };
     let length = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
     if length.is_some_and(|length| length > max) {

@@ -193,13 +193,7 @@ impl Inner {
     }
 
     /// Leaves at most `tasks` tasks and as many contexts without one, and `more` bytes free.
-    fn make_room(
-        &mut self,
-        tasks: usize,
-        more: usize,
-        max_bytes: usize,
-        metrics: &Metrics,
-    ) -> Result<(), StoreError> {
+    fn make_room(&mut self, tasks: usize, more: usize, max_bytes: usize, metrics: &Metrics) -> Result<(), StoreError> {
         while self.idle.len() > tasks {
             self.remove_oldest_context();
         }
@@ -245,7 +239,12 @@ impl Store for Memory {
         ready(self.insert(task)).boxed()
     }
 
-    fn append<'a>(&'a self, task: &'a str, version: u64, change: Change) -> BoxFuture<'a, Result<Arc<Task>, StoreError>> {
+    fn append<'a>(
+        &'a self,
+        task: &'a str,
+        version: u64,
+        change: Change,
+    ) -> BoxFuture<'a, Result<Arc<Task>, StoreError>> {
         ready(self.change(task, version, change)).boxed()
     }
 

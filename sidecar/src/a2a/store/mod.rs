@@ -76,12 +76,7 @@ pub trait Store: Send + Sync + 'static {
     fn subscribe<'a>(&'a self, task: &'a str) -> BoxFuture<'a, Result<watch::Receiver<Arc<Task>>, StoreError>>;
 
     /// Forgets a task at `version` that no caller has seen: a direct message took its place. The memo is kept.
-    fn withdraw<'a>(
-        &'a self,
-        task: &'a str,
-        version: u64,
-        memo: Option<Raw>,
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
+    fn withdraw<'a>(&'a self, task: &'a str, version: u64, memo: Option<Raw>) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// What a context remembers; nothing for an unknown one.
     fn conversation<'a>(&'a self, context: &'a str) -> BoxFuture<'a, Result<Conversation, StoreError>>;
