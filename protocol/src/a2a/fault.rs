@@ -10,7 +10,7 @@ pub enum Fault {
     #[error("the agent closed the connection before its answer was whole: {0}")]
     Incomplete(String),
     /// No answer in time; milliseconds.
-    #[error("the agent did not answer within {} s", *.0 as f64 / 1000.0)]
+    #[error("the agent did not answer within {0} ms")]
     Timeout(u64),
     /// A status that is no success.
     #[error("the agent answered with HTTP status {0}")]

@@ -109,7 +109,7 @@ impl<'a> Members<'a> {
         self.0.is_empty()
     }
 
-    /// Brings the `snake_case` spelling of the given members, which ProtoJSON allows, to camelCase.
+    /// Brings the `snake_case` spelling of the given members, which `ProtoJSON` allows, to camelCase.
     /// Says whether anything changed.
     pub fn camel(&mut self, known: &[&'static str]) -> Result<bool, SplitError> {
         let mut changed = false;

@@ -24,12 +24,11 @@ impl<'a> SendMessage<'a> {
     pub fn parse(params: Option<&'a RawValue>) -> Result<Self, Error> {
         let members = split(params, &[])?;
         let mut out = Vec::new();
-        let message = match members.set("message") {
-            Some(message) => UserMessage::parse(message, &mut out),
-            None => {
-                violation(&mut out, "message", "is missing");
-                None
-            }
+        let message = if let Some(message) = members.set("message") {
+            UserMessage::parse(message, &mut out)
+        } else {
+            violation(&mut out, "message", "is missing");
+            None
         };
         if members.set("metadata").is_some_and(|m| raw::kind(m.get()) != Kind::Object) {
             violation(&mut out, "metadata", "must be an object");

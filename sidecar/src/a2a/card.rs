@@ -88,7 +88,7 @@ impl Card {
 
 fn render(live: &Arc<Live>) -> Rendered {
     let body = live.card.to_string();
-    let digest: String = Sha256::digest(body.as_bytes()).iter().map(|b| format!("{b:02x}")).collect();
+    let digest = format!("{:x}", Sha256::digest(body.as_bytes()));
     let etag = HeaderValue::from_str(&format!("W/\"{}\"", &digest[..16]))
         .unwrap_or_else(|_| HeaderValue::from_static("W/\"\""));
     Rendered { of: Arc::clone(live), body: body.into(), digest, etag }

@@ -187,7 +187,7 @@ pub async fn run(job: Job, reply: Option<Reply1>, at_start: bool) {
 
 /// The executor bounds itself; this is the bound of the bound.
 fn far_away(limits: &Limits, queue_limit: Duration) -> Instant {
-    Instant::now() + Duration::from_millis(limits.turn_timeout_ms) * 2 + queue_limit + Duration::from_secs(60)
+    Instant::now() + Duration::from_millis(limits.turn_timeout_ms) * 2 + queue_limit + Duration::from_mins(1)
 }
 
 /// First the task's lane, then a place at work, then a container that is not about to be restarted.

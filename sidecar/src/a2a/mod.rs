@@ -36,7 +36,7 @@ use service::Tasks;
 use store::{Memory, Store};
 
 /// How often what is past its retention is forgotten.
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
+const SWEEP_EVERY: Duration = Duration::from_mins(1);
 
 /// A skill as a turn shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

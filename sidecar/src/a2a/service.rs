@@ -82,12 +82,12 @@ impl Tasks {
             let id: Arc<str> = uuid().into();
             let lane =
                 self.lanes.enter(&id).ok_or_else(|| Error::new(Kind::Internal, "a new task has a turn already"))?;
-            let conversation = self.store.conversation(&context).await.map_err(internal)?;
+            let conversation = self.store.conversation(&context).await.map_err(|e| internal(&e))?;
             let stored = message.stored(&id, &context);
             let task = Task::new(id, context, stored, params.return_immediately, jiff::Timestamp::now());
             let task = self.store.create(task).await.map_err(|e| match e {
                 StoreError::Full(_) => busy(&e.to_string()),
-                other => internal(other),
+                other => internal(&other),
             })?;
             Job::new(self, task, lane, place, message, trace).new_task(conversation)
         };
@@ -118,7 +118,7 @@ impl Tasks {
         match self.store.get(id).await {
             Ok(task) if task.revealed => Ok(task),
             Ok(_) | Err(StoreError::NotFound) => Err(Error::task_not_found(id)),
-            Err(e) => Err(internal(e)),
+            Err(e) => Err(internal(&e)),
         }
     }
 
@@ -126,7 +126,7 @@ impl Tasks {
     pub async fn get_for_agent(&self, id: &str) -> Result<Arc<Task>, Error> {
         self.store.get(id).await.map_err(|e| match e {
             StoreError::NotFound => Error::task_not_found(id),
-            other => internal(other),
+            other => internal(&other),
         })
     }
 
@@ -150,7 +150,7 @@ impl Tasks {
                 Ok(task) => return Ok(task),
                 Err(StoreError::Conflict { current, .. }) => task = current,
                 Err(StoreError::NotFound) => return Err(Error::task_not_found(id)),
-                Err(e) => return Err(internal(e)),
+                Err(e) => return Err(internal(&e)),
             }
         }
     }
@@ -173,7 +173,7 @@ pub(super) fn ended(task: &Task) -> Error {
         .with("state", task.state.wire())
 }
 
-fn internal(error: StoreError) -> Error {
+fn internal(error: &StoreError) -> Error {
     tracing::error!(target: "business", %error, "the task store failed");
     Error::new(Kind::Internal, "the task store failed")
 }

@@ -21,7 +21,7 @@ use crate::a2a::ids::Trace;
 use crate::a2a::service::{Sent, Tasks};
 
 /// A body must be whole this long after its head.
-const BODY_LIMIT: Duration = Duration::from_secs(60);
+const BODY_LIMIT: Duration = Duration::from_mins(1);
 const VERSION_HEADER: HeaderName = HeaderName::from_static("a2a-version");
 
 /// Answers one request.
