@@ -1,4 +1,5 @@
 """The project's test bed: a real Kubernetes on one machine, from Go modules, without Docker or systemd."""
+
 import sys
 
 if sys.version_info < (3, 11):

@@ -1,4 +1,5 @@
 """What runs in every cluster's pods: the pause image, and add-ons that are installed on demand (addons/NAME.yaml, image localhost/NAME:e2e)."""
+
 from __future__ import annotations
 
 import hashlib
@@ -52,6 +53,20 @@ def install(cluster: Cluster, names: list[str]) -> None:
 
 def wait_until_ready(cluster: Cluster, names: list[str]) -> None:
     for name in names:
-        command(*cluster.kubectl, "-n", "kube-system", "rollout", "status", f"deployment/{name}", f"--timeout={READY_SECONDS}s")
+        command(
+            *cluster.kubectl,
+            "-n",
+            "kube-system",
+            "rollout",
+            "status",
+            f"deployment/{name}",
+            f"--timeout={READY_SECONDS}s",
+        )
         if service := API_SERVICES.get(name):
-            command(*cluster.kubectl, "wait", "--for=condition=Available", f"apiservice/{service}", f"--timeout={READY_SECONDS}s")
+            command(
+                *cluster.kubectl,
+                "wait",
+                "--for=condition=Available",
+                f"apiservice/{service}",
+                f"--timeout={READY_SECONDS}s",
+            )

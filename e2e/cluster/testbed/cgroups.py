@@ -3,6 +3,7 @@
 Together these two trees hold every process of a cluster, containerd's shims included, for a child stays in its parent's group.
 So ending a cluster means: kill what is in them. Nothing else is ever hit.
 """
+
 from __future__ import annotations
 
 import os
@@ -22,7 +23,9 @@ REMOVE_SECONDS = 5
 def check() -> None:
     missing = [h for h in NEEDED if not (ROOT / h / "cgroup.procs").exists()]
     if missing:
-        raise UserError(f"the test bed runs on cgroup v1 (or hybrid) only; not mounted below {ROOT}: {', '.join(missing)}")
+        raise UserError(
+            f"the test bed runs on cgroup v1 (or hybrid) only; not mounted below {ROOT}: {', '.join(missing)}"
+        )
 
 
 def daemons(name: str) -> Path:

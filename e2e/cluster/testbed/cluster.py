@@ -1,4 +1,5 @@
 """Bringing a cluster up and taking it down: the order of things."""
+
 from __future__ import annotations
 
 import os
@@ -6,6 +7,7 @@ import random
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from . import addons, cgroups, components, containers, control_plane, host, lock, network, node, pki
@@ -72,10 +74,10 @@ def _bring_up(cluster: Cluster, daemons: Daemons, wanted: list[str]) -> None:
     stages.done("networks, certificates, etcd")
 
     for name in cluster.nodes:
-        wait_for(f"namespaces of {name}", NODE_SECONDS, lambda name=name: node.is_prepared(cluster, name))
+        wait_for(f"namespaces of {name}", NODE_SECONDS, partial(node.is_prepared, cluster, name))
         node.start_containerd(cluster, daemons, name)
     for name in cluster.nodes:
-        wait_for(f"containerd of {name} answers", NODE_SECONDS, lambda name=name: node.answers(cluster, daemons, name))
+        wait_for(f"containerd of {name} answers", NODE_SECONDS, partial(node.answers, cluster, daemons, name))
     containers.load(cluster, daemons, [images[addons.SANDBOX]])  # the kubelet wants only this one
     stages.done(f"containerd on {' '.join(cluster.nodes)}")
 
@@ -92,9 +94,9 @@ def _bring_up(cluster: Cluster, daemons: Daemons, wanted: list[str]) -> None:
     addons.install(cluster, wanted)
     kubectl = cluster.kubectl
     # Before it exists, pods are refused.
-    wait_for("default service account", READY_SECONDS, lambda: succeeds(*kubectl, "get", "serviceaccount", "default"))
+    wait_for("default service account", READY_SECONDS, partial(succeeds, *kubectl, "get", "serviceaccount", "default"))
     for name in cluster.nodes:
-        wait_for(f"node {name} registers", READY_SECONDS, lambda name=name: succeeds(*kubectl, "get", "node", name))
+        wait_for(f"node {name} registers", READY_SECONDS, partial(succeeds, *kubectl, "get", "node", name))
     command(*kubectl, "wait", "--for=condition=Ready", "node", "--all", f"--timeout={READY_SECONDS}s")
     stages.done("nodes are Ready")
     addons.wait_until_ready(cluster, wanted)
@@ -120,7 +122,9 @@ def _empty(run: Path) -> None:
     """Removes a cluster's files but its logs; the record that says they are a cluster's goes last."""
     record = Cluster(run, Cache(run)).record
     if record.exists():
-        command("rm", "-rf", "--one-file-system", *(path for path in run.iterdir() if path.name not in ("log", record.name)))
+        command(
+            "rm", "-rf", "--one-file-system", *(path for path in run.iterdir() if path.name not in ("log", record.name))
+        )
         record.unlink()
 
 
@@ -164,5 +168,7 @@ def down() -> None:
         found = record or lock.leftovers(cluster.name)
         remove(cluster, record)
         held.drop()
-    what = f"down; logs are in {Path(record.run) / 'log' if record else cluster.log}" if found else "nothing to take down"
+    what = (
+        f"down; logs are in {Path(record.run) / 'log' if record else cluster.log}" if found else "nothing to take down"
+    )
     print(f"{time.monotonic() - began:7.1f} s  {what}")

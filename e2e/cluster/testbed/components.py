@@ -3,6 +3,7 @@
 A component's folder in the store is called NAME@KEY, where KEY is the hash of everything that goes into it: go.mod, go.sum, main.go,
 flags and the compiler's version. It is built beside its place and renamed, so a half-finished one is never used.
 """
+
 from __future__ import annotations
 
 import fcntl
@@ -25,7 +26,15 @@ from .settings import DEFAULT_KUBE, HERE, Cache
 
 KEPT = 3  # versions of a component that stay in the store, the newest first
 GO_FLAGS = ("-trimpath", "-pgo=off")
-KUBE_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl", "kubemark")
+KUBE_PROGRAMS = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+    "kubectl",
+    "kubemark",
+)
 CONTAINERD = "github.com/containerd/containerd/v2"
 CNI = "github.com/containernetworking/plugins/plugins"
 
@@ -46,7 +55,9 @@ class Component:
 
     @property
     def version(self) -> str:
-        found = re.search(rf"^(?:require)?\s+{re.escape(self.module)} (v\S+)", (self.folder / "go.mod").read_text(), re.M)
+        found = re.search(
+            rf"^(?:require)?\s+{re.escape(self.module)} (v\S+)", (self.folder / "go.mod").read_text(), re.M
+        )
         if not found:
             raise UserError(f"{self.folder}/go.mod doesn't require {self.module}")
         return found[1]
@@ -71,7 +82,9 @@ class Component:
             "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false -modcacherw",
             "GOCACHE": str(cache.go_build), "GOMODCACHE": str(cache.go_mod),
         }  # fmt: skip
-        done = subprocess.run(self.build_command(f"{out}/"), cwd=self.folder, env=environment)  # its messages are the user's
+        done = subprocess.run(
+            self.build_command(f"{out}/"), cwd=self.folder, env=environment
+        )  # its messages are the user's
         if done.returncode:
             raise UserError(f"{self.name}: go build failed with status {done.returncode}")
 
@@ -98,7 +111,13 @@ class CProgram(Component):
 
 def _kube(lane: str) -> Component:
     # Without these the server says v0.0.0-master, and clients that look at the version go wrong.
-    stamps = {"gitVersion": "{version}", "gitMajor": "1", "gitMinor": "{minor}", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z"}
+    stamps = {
+        "gitVersion": "{version}",
+        "gitMajor": "1",
+        "gitMinor": "{minor}",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+    }
     places = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     return Component(
         "kube" if lane == DEFAULT_KUBE else f"kube-{lane}",
@@ -139,7 +158,10 @@ def all_components(lane: str) -> dict[str, Component]:
         ),
         Component("coredns", ("github.com/coredns/coredns",), _same("coredns"), module="github.com/coredns/coredns"),
         Component(
-            "metrics-server", ("sigs.k8s.io/metrics-server/cmd/metrics-server",), _same("metrics-server"), module="sigs.k8s.io/metrics-server"
+            "metrics-server",
+            ("sigs.k8s.io/metrics-server/cmd/metrics-server",),
+            _same("metrics-server"),
+            module="sigs.k8s.io/metrics-server",
         ),
         Component(
             "crictl",

@@ -1,4 +1,5 @@
 """What the person at the terminal sees: stages with elapsed time, and errors that say what to do."""
+
 from __future__ import annotations
 
 import signal
@@ -43,23 +44,23 @@ def run_main(main: Callable[[], int | None]) -> None:
         sys.exit(1)
 
 
-def command(*argv: object, input: str | None = None, check: bool = True, **options: object) -> str:
+def command(*argv: object, input: str | None = None, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
     """Runs a command to its end and returns what it printed; a failure is an error that repeats its messages."""
     words = [str(word) for word in argv]
     try:
-        done = subprocess.run(words, input=input, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+        done = subprocess.run(words, input=input, text=True, capture_output=True, cwd=cwd, env=env)
     except FileNotFoundError:
         raise UserError(f"{words[0]}: no such program") from None
-    if check and done.returncode:
+    if done.returncode:
         messages = (done.stderr or done.stdout).strip()[-QUOTED_OUTPUT:]
         raise UserError(f"{' '.join(words)[:300]}: exit status {done.returncode}\n{messages}")
     return done.stdout
 
 
-def succeeds(*argv: object, **options: object) -> bool:
+def succeeds(*argv: object) -> bool:
     """Whether a command ends with status 0; its output is dropped."""
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.run([str(word) for word in argv], **quiet, **options).returncode == 0
+    words = [str(word) for word in argv]
+    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
 
 
 def wait_for(what: str, seconds: float, ready: Callable[[], object], interval: float = 0.1) -> None:

@@ -1,4 +1,5 @@
 """Images into the nodes' containerd, and containers' processes out of the pods."""
+
 from __future__ import annotations
 
 import json
@@ -38,7 +39,11 @@ def pids(cluster: Cluster, name: str) -> list[int]:
     if not found:
         raise UserError(f"pod {namespace}/{pod} has no container {container}")
     identity = found[0].get("containerID", "").partition("://")[2]
-    groups = [Path(folder) for folder, _, _ in os.walk(cgroups.ROOT / "pids" / cluster.name) if identity and Path(folder).name == identity]
+    groups = [
+        Path(folder)
+        for folder, _, _ in os.walk(cgroups.ROOT / "pids" / cluster.name)
+        if identity and Path(folder).name == identity
+    ]
     members = [(start_time(pid), pid) for group in groups for pid in cgroups.processes(group)]
     alive = sorted((started, pid) for started, pid in members if started is not None)
     if not alive:

@@ -1,4 +1,5 @@
 """How etcd, the API server, the controller manager and the scheduler are started."""
+
 from __future__ import annotations
 
 import os

@@ -3,6 +3,7 @@
 In the run directory, for a daemon NAME: `pid/NAME` holds its pid and nothing else, `daemon/NAME.json` how it was started
 (argv) and its start time, so that a pid which the kernel gave to someone else meanwhile isn't ours any more.
 """
+
 from __future__ import annotations
 
 import json
@@ -51,7 +52,13 @@ class Daemons:
         joined = ["/bin/sh", "-c", _JOIN_CGROUP, str(self.cgroup / "cgroup.procs"), *argv] if self.cgroup else argv
         with open(self.run / "log" / f"{name}.log", "ab") as log:
             child = subprocess.Popen(
-                joined, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=os.environ | env, start_new_session=True
+                joined,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=os.environ | env,
+                start_new_session=True,
             )
         self._children.append(child)
         record = {"argv": argv, "env": env, "start_time": start_time(child.pid)}
@@ -82,12 +89,8 @@ class Daemons:
         """Sends a signal that ends the daemon and waits until it is gone."""
         pid = self.need_pid(name)
         os.kill(pid, number)
-        wait_for(f"{name} (pid {pid}) ends", seconds, lambda: self.reap() or self.pid(name) is None, 0.02)
-
-    def kill_all(self) -> None:
-        for name in self.names():
-            if self.pid(name):
-                self.kill(name, signal.SIGKILL)
+        wait_for(f"{name} (pid {pid}) ends", seconds, lambda: self.pid(name) is None, 0.02)
+        self.reap()
 
     def reap(self) -> None:
         """Takes the exit status of daemons that are children of this very process, so that none stays as a zombie."""

@@ -1,4 +1,5 @@
 """Faults for tests: ends, pauses and restarts daemons and containers, and plugs nodes out."""
+
 from __future__ import annotations
 
 import os
@@ -76,7 +77,8 @@ def link_up(target: str) -> None:
 
 
 ACTIONS: dict[str, Callable[[str], None]] = {
-    action.__name__.replace("_", "-"): action for action in (kill, pause, resume, stop, start, pid, pids, link_down, link_up)
+    action.__name__.replace("_", "-"): action
+    for action in (kill, pause, resume, stop, start, pid, pids, link_down, link_up)
 }
 
 

@@ -1,4 +1,5 @@
 """forward.py PORT NETNS TARGET: passes connections to 127.0.0.1:PORT here on to 127.0.0.1:TARGET in another network namespace."""
+
 import asyncio
 import ctypes
 import os

@@ -1,4 +1,5 @@
 """What the machine must have. Missing Debian packages are installed, if we may."""
+
 from __future__ import annotations
 
 import os
@@ -6,8 +7,10 @@ import shutil
 
 from .console import UserError, command
 
-# The daemons and runc look for their helpers here too; a plain user's PATH often leaves these out.
-os.environ["PATH"] = ":".join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
+# Programs are looked for here too; a plain PATH often leaves some of these out.
+os.environ["PATH"] = ":".join(
+    [os.environ.get("PATH", ""), "/usr/local/go/bin", "/usr/local/sbin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+)
 
 APT = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300")
 

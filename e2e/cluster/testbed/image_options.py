@@ -1,4 +1,5 @@
 """The command-line options that all image helpers share."""
+
 from __future__ import annotations
 
 import argparse
@@ -83,7 +84,9 @@ def write_if_changed(archive: Path, user: oci.Image, inputs: object, complete: C
 
     `user` holds what the user gave; `complete` adds the rest to an image with the same settings, and the user's files go on top.
     """
-    image_sources = [Path(file).read_text() for file in (__file__, oci.__file__)]  # a change in the writer makes new images
+    image_sources = [
+        Path(file).read_text() for file in (__file__, oci.__file__)
+    ]  # a change in the writer makes new images
     key = content_key(user, [inputs, image_sources])
     note = archive.with_name(f"{archive.name}.key")
     unchanged = archive.exists() and note.exists() and note.read_text() == key

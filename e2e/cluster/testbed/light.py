@@ -3,15 +3,17 @@
 For CRD schemas, CEL, server-side apply, watches, webhooks by URL, RBAC. Nothing collects garbage, sets a status or makes service
 accounts here, unless CONTROLLERS names controllers to run.
 """
+
 from __future__ import annotations
 
 import fcntl
 import os
 import re
+import secrets
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from . import components, control_plane, pki
@@ -23,7 +25,6 @@ from .settings import SERVICE_CIDR, Cache
 READY_SECONDS = 120
 ATTEMPTS = 3  # a free port may be somebody else's a moment later
 PORT_TAKEN = "address already in use"
-TOKEN = "admin"  # the server listens on the loopback address only
 
 
 def _base() -> Path:
@@ -66,7 +67,9 @@ def up(name: str) -> None:
                 break
             except UserError:
                 _stop(run, daemons, keep_log=True)
-                if attempt + 1 == ATTEMPTS or not any(PORT_TAKEN in daemons.last_words(part, 50) for part in ("etcd", "apiserver")):
+                if attempt + 1 == ATTEMPTS or not any(
+                    PORT_TAKEN in daemons.last_words(part, 50) for part in ("etcd", "apiserver")
+                ):
                     raise
             except BaseException:
                 _stop(run, daemons)
@@ -82,7 +85,8 @@ def _start(run: Path, cache: Cache, daemons: Daemons) -> None:
     daemons.start("etcd", [cache.bin / "etcd", *control_plane.etcd_flags(run / "etcd", etcd_port, peer_port)])
     keys = run / "pki"
     pki.service_account_keys(keys)
-    (keys / "tokens.csv").write_text(f'{TOKEN},admin,admin,"system:masters"\n')
+    token = secrets.token_hex(16)
+    (keys / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
     daemons.start("apiserver", [
         cache.bin / "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{etcd_port}",
         "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", f"--secure-port={api_port}", "--endpoint-reconciler-type=none",
@@ -93,7 +97,7 @@ def _start(run: Path, cache: Cache, daemons: Daemons) -> None:
         *control_plane.audit_flags(run / "log" / "audit.jsonl"), *control_plane.more_flags("APISERVER_FLAGS"),
     ])  # fmt: skip
     config = run / "kubeconfig"
-    pki.kubeconfig_by_token(config, f"https://127.0.0.1:{api_port}", keys / "apiserver.crt", TOKEN)
+    pki.kubeconfig_by_token(config, f"https://127.0.0.1:{api_port}", keys / "apiserver.crt", token)
 
     def ready() -> bool:
         daemons.reap()
@@ -127,7 +131,5 @@ def down(name: str) -> None:
     with _lock(run):
         _stop(run, Daemons(run))
         run.with_name(f".{run.name}.lock").unlink(missing_ok=True)
-    try:
+    with suppress(OSError):  # others are there
         run.parent.rmdir()
-    except OSError:
-        pass  # others are there

@@ -3,6 +3,7 @@
 The lock is a file /run/NAME-cluster.lock. While `up` or `down` is at work it holds an flock on it. The file's content tells of the
 cluster that `up` made: it stays until `down`. A record without living processes behind it is stale: its cluster crashed.
 """
+
 from __future__ import annotations
 
 import fcntl
@@ -37,11 +38,15 @@ class Record:
 
 def new_record(run: Path) -> Record:
     try:
-        caller = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        caller = (
+            Path(f"/proc/{os.getppid()}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        )
     except OSError:
         caller = ""
     now = time.strftime("%Y-%m-%d %H:%M:%S")
-    return Record(str(run), os.getpid(), start_time(os.getpid()), now, caller[:MAX_CALLER] or "unknown", network.is_mounted())
+    return Record(
+        str(run), os.getpid(), start_time(os.getpid()), now, caller[:MAX_CALLER] or "unknown", network.is_mounted()
+    )
 
 
 class Lock:
@@ -88,7 +93,9 @@ def held(name: str, wait_seconds: float = 0) -> Iterator[Lock]:
         except BlockingIOError:
             if time.monotonic() > end:
                 os.close(descriptor)
-                raise UserError(f"another `up` or `down` of cluster {name} is at work: {_parse(path) or 'just begun'}") from None
+                raise UserError(
+                    f"another `up` or `down` of cluster {name} is at work: {_parse(path) or 'just begun'}"
+                ) from None
             time.sleep(0.1)
         os.close(descriptor)
     try:

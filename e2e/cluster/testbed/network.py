@@ -1,7 +1,7 @@
 """Networks: a namespace for the control plane with a bridge, one per node. No default route anywhere, so nothing leaves the machine."""
+
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from .console import command, succeeds
@@ -33,27 +33,36 @@ def create(cluster: Cluster) -> None:
     control = cluster.control_netns
     for netns in cluster.netns_names:
         command("ip", "netns", "add", netns)
-    _ip(control, f"""\
+    _ip(
+        control,
+        f"""\
 link set lo up
 link add {BRIDGE} type bridge
 addr add {CP_IP}/24 dev {BRIDGE}
 link set {BRIDGE} up
 route add {SERVICE_CIDR} dev {BRIDGE}
-""")
+""",
+    )
     _forward(control)
     for node in cluster.nodes:
-        _ip(control, f"""\
+        _ip(
+            control,
+            f"""\
 link add {node_link(node)} type veth peer name eth0 netns {cluster.node_netns(node)}
 link set {node_link(node)} master {BRIDGE}
 link set {node_link(node)} up
-""")
+""",
+        )
         # The route for Services: a connection made on the node itself is routed before it is translated.
-        _ip(cluster.node_netns(node), f"""\
+        _ip(
+            cluster.node_netns(node),
+            f"""\
 link set lo up
 addr add {node_ip(node)}/24 dev eth0
 link set eth0 up
 route add {SERVICE_CIDR} dev eth0
-""")
+""",
+        )
         _forward(cluster.node_netns(node))
     for netns in cluster.netns_names:  # everyone knows the way to each node's pods
         others = [node for node in cluster.nodes if cluster.node_netns(node) != netns]
@@ -75,8 +84,8 @@ def left(name: str) -> list[str]:
 
 
 def is_mounted() -> bool:
-    """`ip netns add` turns /run/netns into a mount, once; whoever causes that undoes it."""
-    return os.path.ismount(NETNS)
+    """`ip netns add` turns /run/netns into a mount, once; whoever causes that undoes it. (ismount() doesn't see a bind mount.)"""
+    return any(line.split()[4] == str(NETNS) for line in Path("/proc/self/mountinfo").read_text().splitlines())
 
 
 def remove(name: str, unmount: bool) -> None:
@@ -84,4 +93,4 @@ def remove(name: str, unmount: bool) -> None:
         if not succeeds("ip", "netns", "del", netns):
             (NETNS / netns).unlink(missing_ok=True)  # a plain file: the machine was started anew meanwhile
     if unmount and is_mounted() and not any(NETNS.iterdir()):
-        command("umount", NETNS)
+        command("umount", "-n", NETNS)

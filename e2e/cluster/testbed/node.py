@@ -2,6 +2,7 @@
 
 A daemon of node nI is called NAME-nI; holder-nI keeps the node's namespaces open.
 """
+
 from __future__ import annotations
 
 import shutil
@@ -14,6 +15,7 @@ from .daemons import Daemons
 from .settings import DNS_IP, HERE, POD_CIDR, TEMPLATES, Cluster, node_ip, node_pod_cidr
 
 CONTROL_PLANE_MIB = 6000  # of the machine's memory, not the nodes' to give away
+IMAGES_SHARE = 4  # a node's images and containers' root file systems may fill the machine's memory divided by this
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
 
@@ -41,7 +43,12 @@ def configure(cluster: Cluster, node: str) -> None:
         "cni": cluster.cache.cni,
         "runc": shutil.which("runc"),
     }
-    for name, to in (("containerd.toml", folder), ("kubelet.yaml", folder), ("proxy.yaml", folder), ("10-pods.conflist", folder / "cni")):
+    for name, to in (
+        ("containerd.toml", folder),
+        ("kubelet.yaml", folder),
+        ("proxy.yaml", folder),
+        ("10-pods.conflist", folder / "cni"),
+    ):
         (to / name).write_text(Template((TEMPLATES / name).read_text()).substitute(values))
     (folder / "resolv.conf").write_text(f"nameserver {DNS_IP}\n")
 
@@ -60,7 +67,7 @@ def ctr(cluster: Cluster, daemons: Daemons, node: str) -> list[str]:
 
 def start_holder(cluster: Cluster, daemons: Daemons, node: str) -> None:
     unshare = ("unshare", "--mount", "--uts", "--propagation", "private")
-    init = (HERE / "testbed" / "node-init", node, cluster.node_dir(node))
+    init = (HERE / "testbed" / "node-init", node, cluster.node_dir(node), _memory_mib() // IMAGES_SHARE)
     daemons.start(f"holder-{node}", [*network.enter(cluster.node_netns(node)), *unshare, *init])
 
 

@@ -1,4 +1,5 @@
 """Images of Node programs: this machine's own node with its shared libraries, npm packages in /app/node_modules, files."""
+
 from __future__ import annotations
 
 import argparse
@@ -39,20 +40,26 @@ def main() -> None:
     parser.add_argument("packages", nargs="*", metavar="PACKAGE@VERSION")
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--program", metavar="NAME", help="run a package's program (a name in node_modules/.bin)")
-    start.add_argument("--script", metavar="PATH", help="run the JavaScript file at this path in the image (see --file)")
+    start.add_argument(
+        "--script", metavar="PATH", help="run the JavaScript file at this path in the image (see --file)"
+    )
     image_options.add(parser)
     options = parser.parse_intermixed_args()
 
     for package in options.packages:
         if not re.fullmatch(r"@?[^@]+@[0-9][^@]*", package):
-            raise UserError(f"{package}: give an exact version (PACKAGE@VERSION), else the image is another one tomorrow")
+            raise UserError(
+                f"{package}: give an exact version (PACKAGE@VERSION), else the image is another one tomorrow"
+            )
     host.need(host.NODE_FOR_IMAGES)
     node = shutil.which("node") or "node"
     cache = Cache.from_env()
     version = command(node, "--version").strip()
     tree = _packages(cache, version, options.packages) if options.packages else None
 
-    image = oci.Image(image_options.check_name(options.name), [node], env=["NODE_ENV=production"], user=str(oci.USER), workdir="/tmp")
+    image = oci.Image(
+        image_options.check_name(options.name), [node], env=["NODE_ENV=production"], user=str(oci.USER), workdir="/tmp"
+    )
     image_options.apply(image, options)
     if options.program:
         link = tree / APP / "node_modules" / ".bin" / options.program if tree else None

@@ -3,6 +3,7 @@
 Reproducible: the same files make the same bytes. Dates are 0, owners are root, names are sorted; the layer isn't compressed, for it
 only travels to the same disk and gzip costs more than it saves.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -56,7 +57,9 @@ class Image:
             raise UserError(f"can't read {source}: {error.strerror}") from None
         if not stat.S_ISREG(status.st_mode):
             raise UserError(f"{source} is no regular file")
-        self.entries[_absolute(path)] = Entry(_clean_mode(status.st_mode) if mode is None else mode, source=source.resolve())
+        self.entries[_absolute(path)] = Entry(
+            _clean_mode(status.st_mode) if mode is None else mode, source=source.resolve()
+        )
 
     def add_tree(self, source: Path, path: str, exclude: str | None = None) -> None:
         """All files and links below `source`, but those whose path relative to it matches the expression `exclude`."""
@@ -157,7 +160,10 @@ class Image:
         manifest_data, manifest_blob = _document(
             kind, {"schemaVersion": 2, "mediaType": kind, "config": config_blob, "layers": [layer_blob]}
         )
-        names = {"io.containerd.image.name": self.name, "org.opencontainers.image.ref.name": self.name.rpartition(":")[2]}
+        names = {
+            "io.containerd.image.name": self.name,
+            "org.opencontainers.image.ref.name": self.name.rpartition(":")[2],
+        }
         kind = "application/vnd.oci.image.index.v1+json"
         described = manifest_blob | {"platform": machine, "annotations": names}
         index_data, _ = _document(kind, {"schemaVersion": 2, "mediaType": kind, "manifests": [described]})
@@ -169,7 +175,7 @@ class Image:
                 _add(tar, name, tarfile.REGTYPE, 0o644, len(data), io.BytesIO(data))
             with open(layer, "rb") as content:
                 _add(tar, _blob_path(layer_blob), tarfile.REGTYPE, 0o644, layer.stat().st_size, content)
-        return manifest_blob["digest"]
+        return str(manifest_blob["digest"])
 
 
 def name_and_digest(archive: Path) -> tuple[str, str]:
@@ -209,7 +215,9 @@ def _libraries(program: Path, complete: bool) -> list[str]:
     return re.findall(r"(/\S+) \(0x", named.stdout)
 
 
-def _add(tar: tarfile.TarFile, path: str, kind: bytes, mode: int, size: int = 0, content: object = None, target: str = "") -> None:
+def _add(
+    tar: tarfile.TarFile, path: str, kind: bytes, mode: int, size: int = 0, content: object = None, target: str = ""
+) -> None:
     info = tarfile.TarInfo(path.lstrip("/"))
     info.type, info.mode, info.size, info.linkname, info.mtime = kind, mode, size, target, 0
     tar.addfile(info, content)  # type: ignore[arg-type]

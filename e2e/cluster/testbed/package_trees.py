@@ -1,4 +1,5 @@
 """Folders with installed packages, kept in the cache by what they are made from: a warm run asks no package index."""
+
 from __future__ import annotations
 
 import hashlib

@@ -1,4 +1,5 @@
 """The cluster's throw-away keys, certificates (EC P-256) and kubeconfigs."""
+
 from __future__ import annotations
 
 import base64
@@ -39,7 +40,10 @@ def _leaves(nodes: list[str]) -> list[Leaf]:
     leaves += [Leaf(part, f"/CN=system:{part}") for part in ("kube-controller-manager", "kube-scheduler", "kube-proxy")]
     for node in nodes:
         subject = f"/O=system:nodes/CN=system:node:{node}"
-        leaves += [Leaf(f"node-{node}", subject), Leaf(f"kubelet-{node}", subject, "serverAuth", f"DNS:{node},IP:{node_ip(node)}")]
+        leaves += [
+            Leaf(f"node-{node}", subject),
+            Leaf(f"kubelet-{node}", subject, "serverAuth", f"DNS:{node},IP:{node_ip(node)}"),
+        ]
     return leaves
 
 
@@ -52,7 +56,9 @@ def _authority(folder: Path, name: str, common_name: str) -> None:
 
 def _sign(folder: Path, leaf: Leaf) -> None:
     request, extensions = folder / f"{leaf.name}.csr", folder / f"{leaf.name}.ext"
-    command("openssl", "req", *EC_KEY, "-keyout", f"{leaf.name}.key", "-out", request, "-subj", leaf.subject, cwd=folder)
+    command(
+        "openssl", "req", *EC_KEY, "-keyout", f"{leaf.name}.key", "-out", request, "-subj", leaf.subject, cwd=folder
+    )
     names = f"subjectAltName={leaf.names}\n" if leaf.names else ""
     extensions.write_text(f"keyUsage=critical,digitalSignature\nextendedKeyUsage={leaf.usage}\n{names}")
     command(
@@ -106,5 +112,7 @@ def create(cluster: Cluster, local_port: int) -> None:
         accounts.result()
     for leaf in leaves:
         if leaf.usage == "clientAuth" and leaf.ca == "ca":
-            kubeconfig_by_certificate(folder / f"{leaf.name}.kubeconfig", f"https://{CP_IP}:{API_PORT}", folder, leaf.name)
+            kubeconfig_by_certificate(
+                folder / f"{leaf.name}.kubeconfig", f"https://{CP_IP}:{API_PORT}", folder, leaf.name
+            )
     kubeconfig_by_certificate(cluster.kubeconfig, f"https://127.0.0.1:{local_port}", folder, "admin")

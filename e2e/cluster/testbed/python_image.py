@@ -2,6 +2,7 @@
 
 The packages lie where that Python looks for them by itself (no PYTHONPATH), their console scripts in /usr/local/bin.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -27,7 +28,9 @@ UNUSED = (
 def _compile(root: Path) -> None:
     """Byte code. The image's files have date 0, so code that is checked by date would be compiled again at each start."""
     mode = ("--invalidation-mode", "unchecked-hash", "-s", root, "-p", "/")
-    succeeds(PYTHON, "-m", "compileall", "-q", "-j", "0", *mode, root)  # some packages carry files that aren't meant to compile
+    succeeds(
+        PYTHON, "-m", "compileall", "-q", "-j", "0", *mode, root
+    )  # some packages carry files that aren't meant to compile
 
 
 def _standard_library(cache: Cache, version: str) -> Path:
@@ -79,12 +82,17 @@ def _point_to_python(script: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="image-python", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        prog="image-python",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("out", type=Path, metavar="OUT.tar")
     parser.add_argument("name", metavar="localhost/NAME:TAG")
     parser.add_argument("packages", nargs="*", metavar="PACKAGE==VERSION")
-    parser.add_argument("--requirements", action="append", default=[], type=Path, metavar="FILE", help="packages as in pip's file")
+    parser.add_argument(
+        "--requirements", action="append", default=[], type=Path, metavar="FILE", help="packages as in pip's file"
+    )
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--module", help="run `python3 -m MODULE`")
     start.add_argument("--script", metavar="PATH", help="run the Python file at this path in the image (see --file)")
@@ -94,7 +102,9 @@ def main() -> None:
 
     for package in options.packages:
         if "==" not in package and "@" not in package:
-            raise UserError(f"{package}: give an exact version (PACKAGE==VERSION), else the image is another one tomorrow")
+            raise UserError(
+                f"{package}: give an exact version (PACKAGE==VERSION), else the image is another one tomorrow"
+            )
     for path in options.requirements:
         if not path.is_file():
             raise UserError(f"{path}: no such file")
@@ -105,7 +115,9 @@ def main() -> None:
     if options.packages or options.requirements:
         trees.append(_packages(cache, version, options.packages, options.requirements))
 
-    image = oci.Image(image_options.check_name(options.name), [PYTHON], env=["PYTHONUNBUFFERED=1"], user=str(oci.USER), workdir="/tmp")
+    image = oci.Image(
+        image_options.check_name(options.name), [PYTHON], env=["PYTHONUNBUFFERED=1"], user=str(oci.USER), workdir="/tmp"
+    )
     if options.module:
         image.entrypoint += ["-m", options.module]
     elif options.script:

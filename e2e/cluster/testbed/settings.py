@@ -1,4 +1,5 @@
 """Names, paths and addresses of one cluster. Everything that can be set from outside is read here."""
+
 from __future__ import annotations
 
 import json
@@ -42,7 +43,7 @@ def node_pod_cidr(node: str) -> str:
 
 def lanes() -> list[str]:
     """The Kubernetes versions that can be built, the default one first."""
-    return [DEFAULT_KUBE] + sorted(p.name.removeprefix("kube-") for p in (HERE / "go").glob("kube-*"))
+    return [DEFAULT_KUBE, *sorted(path.name.removeprefix("kube-") for path in (HERE / "go").glob("kube-*"))]
 
 
 def pick_lane(value: str) -> str:
@@ -144,7 +145,9 @@ class Cluster:
 
     def save(self) -> None:
         """Notes what `load` and `fault` must know later, whatever their environment says."""
-        self.record.write_text(json.dumps({"cache": str(self.cache.root), "lane": self.cache.lane, "nodes": self.nodes}))
+        self.record.write_text(
+            json.dumps({"cache": str(self.cache.root), "lane": self.cache.lane, "nodes": self.nodes})
+        )
 
     @classmethod
     def planned(cls) -> Cluster:
@@ -168,5 +171,7 @@ class Cluster:
 def run_dir() -> Path:
     run = Path(os.environ.get("OUTRIGGER_RUN") or "/tmp/outrigger-cluster").absolute()
     if any(run.is_relative_to(covered) for covered in COVERED):
-        raise UserError(f"OUTRIGGER_RUN={run}: the nodes can't see files below {', '.join(COVERED)}; choose another place")
+        raise UserError(
+            f"OUTRIGGER_RUN={run}: the nodes can't see files below {', '.join(COVERED)}; choose another place"
+        )
     return run
