@@ -103,7 +103,9 @@ impl<'a> Envelope<'a> {
         };
         let kind = match (&method, id, result.is_some(), error.is_some()) {
             (Some(_), Some(id), false, false) if is_id(id.raw) => Kind::Request,
-            (Some(_), Some(_), false, false) => return Err(Malformed::Envelope("member \"id\" must be a string or a number")),
+            (Some(_), Some(_), false, false) => {
+                return Err(Malformed::Envelope("member \"id\" must be a string or a number"));
+            }
             (Some(_), None, false, false) => Kind::Notification,
             (None, Some(id), true, false) if is_id(id.raw) => Kind::Response,
             (None, _, false, true) if id.is_none_or(|i| is_id(i.raw) || i.raw == "null") => Kind::Response,
@@ -122,7 +124,11 @@ fn is_id(raw: &str) -> bool {
 /// The text of a raw JSON string; `None` if the value is of another type, or has a lone surrogate.
 pub fn string(raw: &str) -> Option<Cow<'_, str>> {
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
-    if inner.contains('\\') { serde_json::from_str::<String>(raw).ok().map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
+    if inner.contains('\\') {
+        serde_json::from_str::<String>(raw).ok().map(Cow::Owned)
+    } else {
+        Some(Cow::Borrowed(inner))
+    }
 }
 
 /// The member of a raw object under a key; `None` too when the value is no object. `base` is the object's offset in
@@ -189,7 +195,8 @@ mod tests {
 
     #[test]
     fn kinds_and_raw_slices() {
-        let e = parse(r#" {"jsonrpc":"2.0", "id" : 1.0 ,"method":"tools\/call","params":{"a":12345678901234567890}} "#).unwrap();
+        let e = parse(r#" {"jsonrpc":"2.0", "id" : 1.0 ,"method":"tools\/call","params":{"a":12345678901234567890}} "#)
+            .unwrap();
         assert_eq!((e.kind, e.id.unwrap().raw, &*e.method), (Kind::Request, "1.0", "tools/call"));
         assert_eq!(&e.text[e.params.unwrap().range()], r#"{"a":12345678901234567890}"#);
         assert_eq!(parse(r#"{"jsonrpc":"2.0","method":"x"}"#).unwrap().kind, Kind::Notification);

@@ -137,7 +137,10 @@ impl Scanner<'_> {
     }
 
     fn error(&self, what: &'static str) -> Malformed {
-        Malformed::Syntax { at: self.at, what: if self.at >= self.text.len() { "the text ends too early" } else { what } }
+        Malformed::Syntax {
+            at: self.at,
+            what: if self.at >= self.text.len() { "the text ends too early" } else { what },
+        }
     }
 
     fn space(&mut self) {
@@ -303,7 +306,9 @@ fn plain_prefix(text: &[u8]) -> usize {
         // A byte is zero where it equals the byte looked for; below 0x20 where subtracting borrows.
         let quote = w ^ (ONES * 0x22);
         let slash = w ^ (ONES * 0x5c);
-        let hit = (quote.wrapping_sub(ONES) & !quote | slash.wrapping_sub(ONES) & !slash | w.wrapping_sub(ONES * 0x20) & !w) & HIGH;
+        let hit =
+            (quote.wrapping_sub(ONES) & !quote | slash.wrapping_sub(ONES) & !slash | w.wrapping_sub(ONES * 0x20) & !w)
+                & HIGH;
         if hit != 0 {
             break;
         }
@@ -327,10 +332,37 @@ mod tests {
 
     #[test]
     fn strict_where_json_is() {
-        for ok in ["0", "-0.5e+3", " {} ", "[]", "\"\\ud800\"", "[1,{\"a\":[true,false,null]}]", "\"0123456789abcde\\u00e9ü\""] {
+        for ok in [
+            "0",
+            "-0.5e+3",
+            " {} ",
+            "[]",
+            "\"\\ud800\"",
+            "[1,{\"a\":[true,false,null]}]",
+            "\"0123456789abcde\\u00e9ü\"",
+        ] {
             assert_eq!(check(ok, 9), Ok(()), "{ok}");
         }
-        for bad in ["", "01", "1.", "-", "+1", "[1,]", "{\"a\":1,}", "{a:1}", "\"\t\"", "\"01234567\t9\"", "\"\\x\"", "\"\\u12g4\"", "\"", "nul", "1 2", "[1}", "{\"a\" 1}", "NaN"] {
+        for bad in [
+            "",
+            "01",
+            "1.",
+            "-",
+            "+1",
+            "[1,]",
+            "{\"a\":1,}",
+            "{a:1}",
+            "\"\t\"",
+            "\"01234567\t9\"",
+            "\"\\x\"",
+            "\"\\u12g4\"",
+            "\"",
+            "nul",
+            "1 2",
+            "[1}",
+            "{\"a\" 1}",
+            "NaN",
+        ] {
             assert!(matches!(check(bad, 9), Err(Malformed::Syntax { .. })), "{bad}");
         }
     }

@@ -97,7 +97,8 @@ mod tests {
 
     #[test]
     fn a_handshake_never_offers_an_unknown_revision() {
-        let init = |v: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":{v}}}}}"#);
+        let init =
+            |v: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":{v}}}}}"#);
         let sent = |v: &str| String::from_utf8(request(&parse(&init(v)), 1).line).unwrap();
         assert!(sent("\"2026-07-28\"").contains("\"2025-11-25\""));
         assert!(sent("7").contains("\"2025-11-25\""));
@@ -108,7 +109,9 @@ mod tests {
     fn ids_and_params_are_put_back() {
         let r = parse(r#"{"jsonrpc":"2.0","id":17,"result":{"id":17}}"#);
         assert_eq!(with_id(&r, "1.0"), br#"{"jsonrpc":"2.0","id":1.0,"result":{"id":17}}"#);
-        let n = parse(r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"17","progress":50.0}}"#);
+        let n = parse(
+            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"17","progress":50.0}}"#,
+        );
         assert_eq!(param(&n, "progressToken").and_then(own_id), Some(17));
         assert_eq!(
             with_param(&n, "progressToken", "\"t\""),

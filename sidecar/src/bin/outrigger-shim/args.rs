@@ -63,8 +63,13 @@ pub fn parse(args: &[OsString], env: impl Fn(&str) -> Option<OsString>) -> Resul
             if command.first().is_none_or(|c| c.is_empty()) {
                 return Err(format!("no command to start: set `command` in the MCPServer; {USAGE}"));
             }
-            let socket = env(SOCKET).filter(|s| !s.is_empty()).ok_or_else(|| format!("{SOCKET} is not set; {USAGE}"))?;
-            Ok(Mode::Serve(Config { socket: socket.into(), max_processes: max_processes(env(MAX_PROCESSES))?, command }))
+            let socket =
+                env(SOCKET).filter(|s| !s.is_empty()).ok_or_else(|| format!("{SOCKET} is not set; {USAGE}"))?;
+            Ok(Mode::Serve(Config {
+                socket: socket.into(),
+                max_processes: max_processes(env(MAX_PROCESSES))?,
+                command,
+            }))
         }
         Some(a) => Err(format!("unknown argument {}; {USAGE}", a.display())),
         None => Err(format!("no command to start: set `command` in the MCPServer; {USAGE}")),
@@ -92,7 +97,11 @@ mod tests {
     fn serves_what_follows_the_dashes() {
         assert_eq!(
             run(&["--", "python", "--", "x"], &[(SOCKET, "/s"), (MAX_PROCESSES, "3")]),
-            Ok(Mode::Serve(Config { socket: "/s".into(), max_processes: 3, command: vec!["python".into(), "--".into(), "x".into()] }))
+            Ok(Mode::Serve(Config {
+                socket: "/s".into(),
+                max_processes: 3,
+                command: vec!["python".into(), "--".into(), "x".into()]
+            }))
         );
         assert_eq!(run(&["version"], &[]), Ok(Mode::Version));
     }

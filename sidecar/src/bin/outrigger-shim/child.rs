@@ -89,7 +89,8 @@ impl Child {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .spawn()?;
-        let pid = i32::try_from(stage.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("no process id"))?;
+        let pid =
+            i32::try_from(stage.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("no process id"))?;
         Ok(Self {
             pid,
             conn: Some(conn),
@@ -202,11 +203,6 @@ impl Child {
                 ladder.step = Step::Gone;
                 ladder.next = now + RECHECK;
             }
-        }
-        // Nothing left to wait for: the next look says so.
-        if self.exit.is_some() && !self.group_lives() {
-            ladder.step = Step::Gone;
-            ladder.next = now;
         }
         self.ladder = Some(ladder);
     }

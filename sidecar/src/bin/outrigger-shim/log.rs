@@ -24,12 +24,14 @@ impl Log {
     /// Writes a chunk, or drops it when the queue is full.
     pub fn write(&mut self, chunk: &[u8]) {
         if self.dropped > 0 {
-            let note = format!("outrigger-shim: the log was too slow, {} bytes of stderr are missing here\n", self.dropped);
+            let note =
+                format!("outrigger-shim: the log was too slow, {} bytes of stderr are missing here\n", self.dropped);
             if self.queue.try_send(note.into_bytes()).is_ok() {
                 self.dropped = 0;
             }
         }
-        if let Err(TrySendError::Full(chunk) | TrySendError::Disconnected(chunk)) = self.queue.try_send(chunk.to_vec()) {
+        if let Err(TrySendError::Full(chunk) | TrySendError::Disconnected(chunk)) = self.queue.try_send(chunk.to_vec())
+        {
             self.dropped += chunk.len();
         }
     }

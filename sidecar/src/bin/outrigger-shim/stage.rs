@@ -94,7 +94,9 @@ fn explain(program: &OsString, error: &io::Error) -> String {
             format!("command not found: {program} (or the interpreter or loader that it names is not in the image)")
         }
         io::ErrorKind::PermissionDenied => {
-            format!("permission denied: {program} is not executable for this user, or its file system forbids execution")
+            format!(
+                "permission denied: {program} is not executable for this user, or its file system forbids execution"
+            )
         }
         _ => format!("can't execute {program}: {error}"),
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use outrigger_protocol::mcp::shim::{FromShim, GRACE_MS, Hello, PROTOCOL, Reason, ToShim};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Signal, WaitOptions};
 
 use super::args::{Config, PRIVATE};
 use super::child::{Child, READ_BYTES, Staged};
@@ -140,7 +140,10 @@ impl Supervisor {
         let due = self.children.values().filter_map(Child::due).chain(self.ending).min();
         let timeout = due.map(|d| {
             let left = d.saturating_duration_since(Clock::now());
-            Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(left.subsec_nanos()) }
+            Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            }
         });
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
@@ -237,7 +240,11 @@ impl Supervisor {
         }
         if self.children.len() >= self.config.max_processes {
             let most = self.config.max_processes;
-            return self.refuse(id, Reason::TooManyProcesses, format!("{most} children are alive, no more are allowed"));
+            return self.refuse(
+                id,
+                Reason::TooManyProcesses,
+                format!("{most} children are alive, no more are allowed"),
+            );
         }
         match Child::spawn(&self.program, &self.config.command, &self.env, id) {
             Ok(child) => {
@@ -277,7 +284,12 @@ impl Supervisor {
     /// Waits for every process that has ended: children, and orphans that were handed to the shim.
     fn reap(&mut self, now: Clock) {
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-            let Some(child) = self.children.values_mut().find(|c| c.pid() == pid && !c.over()) else { continue };
+            let Some(id) = self.children.iter().find(|(_, c)| c.pid() == pid && !c.over()).map(|(id, _)| *id) else {
+                continue;
+            };
+            // A stage that failed says why before it ends, but poll may not have seen it yet.
+            self.staged(id);
+            let Some(child) = self.children.get_mut(&id) else { continue };
             child.drain_stderr(&mut self.log, &mut self.buffer);
             let exit = child.exited(status, now);
             if let Some(conn) = child.conn.take() {
