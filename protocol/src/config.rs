@@ -314,14 +314,18 @@ mod tests {
     fn boot_refuses_unknown_fields_versions_and_twins() {
         let mut v = boot();
         v["sockets"] = json!([]);
-        assert!(matches!(Boot::parse(v.to_string().as_bytes()), Err(ConfigError::Malformed(m)) if m.contains("sockets")));
+        assert!(
+            matches!(Boot::parse(v.to_string().as_bytes()), Err(ConfigError::Malformed(m)) if m.contains("sockets"))
+        );
         let mut v = boot();
         v["version"] = json!(2);
         assert_eq!(Boot::parse(v.to_string().as_bytes()), Err(ConfigError::UnsupportedVersion(2)));
         let mut v = boot();
         let s = json!({"name": "t", "container": "tool-t", "socket": "/s", "required": true, "process": {}});
         v["servers"] = json!([s, s]);
-        assert!(matches!(Boot::parse(v.to_string().as_bytes()), Err(ConfigError::Invalid { path, .. }) if path == "servers[1].name"));
+        assert!(
+            matches!(Boot::parse(v.to_string().as_bytes()), Err(ConfigError::Invalid { path, .. }) if path == "servers[1].name")
+        );
     }
 
     #[test]
@@ -330,8 +334,12 @@ mod tests {
         let ok = json!({"version": 1, "card": card});
         assert_eq!(Live::parse(ok.to_string().as_bytes()).unwrap().limits, Limits::default());
         let bad = json!({"version": 1, "card": card, "limits": {"maxRequestBytes": 0}});
-        assert!(matches!(Live::parse(bad.to_string().as_bytes()), Err(ConfigError::Invalid { path, .. }) if path == "limits.maxRequestBytes"));
+        assert!(
+            matches!(Live::parse(bad.to_string().as_bytes()), Err(ConfigError::Invalid { path, .. }) if path == "limits.maxRequestBytes")
+        );
         let bad = json!({"version": 1, "card": {"name": "a"}});
-        assert!(matches!(Live::parse(bad.to_string().as_bytes()), Err(ConfigError::Invalid { path, .. }) if path == "card.description"));
+        assert!(
+            matches!(Live::parse(bad.to_string().as_bytes()), Err(ConfigError::Invalid { path, .. }) if path == "card.description")
+        );
     }
 }

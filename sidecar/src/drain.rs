@@ -98,9 +98,8 @@ impl Drain {
     /// Waits until a container may get new work: at once unless it is held by its own drain hook. The caller bounds it.
     pub async fn opened(&self, container: &str) {
         let mut rx = self.state.subscribe();
-        let _ = rx
-            .wait_for(|s| s.draining_since.is_some() || s.containers.get(container).is_none_or(|c| !c.held))
-            .await;
+        let _ =
+            rx.wait_for(|s| s.draining_since.is_some() || s.containers.get(container).is_none_or(|c| !c.held)).await;
     }
 
     /// A container is back after a restart of its own: it may get new work again.
@@ -153,9 +152,7 @@ impl Drain {
                 tokio::time::sleep_until(since + ACCEPT_AFTER_DRAIN).await;
                 let _ = rx.wait_for(|s| s.containers.values().all(|c| c.in_flight == 0)).await;
             } else {
-                let _ = rx
-                    .wait_for(|s| s.containers.get(container).is_none_or(|c| c.in_flight == 0))
-                    .await;
+                let _ = rx.wait_for(|s| s.containers.get(container).is_none_or(|c| c.in_flight == 0)).await;
             }
         };
         let _ = tokio::time::timeout_at(deadline, done).await;

@@ -1,0 +1,9 @@
+//! Tests that keep to a namespace of their own.
+
+mod bad_input;
+mod local_api;
+mod order;
+mod restricted;
+mod scale;
+mod skills;
+mod tools;

@@ -1,0 +1,195 @@
+//! Reading the configuration: the boot document once, the live document again and again.
+//!
+//! A ConfigMap volume changes by a swap of a symlink, so the live document is polled; one that does not parse or
+//! validate is refused as a whole and the last good one stays, visible in metrics, log and `/status`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use outrigger_protocol::config::{Boot, ConfigError, Live};
+use outrigger_protocol::status::ConfigStatus;
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::Metrics;
+
+/// How often the live document is looked at.
+pub const POLL: Duration = Duration::from_secs(1);
+/// Largest configuration document, that of a ConfigMap.
+pub const MAX_DOCUMENT: u64 = 1 << 20;
+
+/// Why the sidecar cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A document is not there or cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Unreadable {
+        /// File of the document.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A document is refused.
+    #[error("{path}: {source}")]
+    Refused {
+        /// File of the document.
+        path: PathBuf,
+        /// Why.
+        source: ConfigError,
+    },
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, StartError> {
+    let unreadable = |source| StartError::Unreadable { path: path.into(), source };
+    let size = std::fs::metadata(path).map_err(unreadable)?.len();
+    if size > MAX_DOCUMENT {
+        return Err(unreadable(std::io::Error::other(format!("{size} bytes, at most {MAX_DOCUMENT} are read"))));
+    }
+    std::fs::read(path).map_err(unreadable)
+}
+
+/// Reads the boot document.
+pub fn boot(path: &Path) -> Result<Boot, StartError> {
+    Boot::parse(&read(path)?).map_err(|source| StartError::Refused { path: path.into(), source })
+}
+
+/// SHA-256 as hex.
+pub fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {
+        use std::fmt::Write as _;
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The live document in force and what became of newer ones.
+#[derive(Debug)]
+pub struct LiveConfig {
+    path: PathBuf,
+    seen: Mutex<Option<String>>,
+    status: Mutex<ConfigStatus>,
+    sender: watch::Sender<Arc<Live>>,
+    metrics: Metrics,
+}
+
+impl LiveConfig {
+    /// Reads the document for the first time; without a good one the sidecar does not start.
+    pub fn start(path: &Path, metrics: Metrics) -> Result<Arc<Self>, StartError> {
+        let bytes = read(path)?;
+        let live = Live::parse(&bytes).map_err(|source| StartError::Refused { path: path.into(), source })?;
+        let digest = digest(&bytes);
+        metrics.config_loads.with_label_values(&["accepted"]).inc();
+        Ok(Arc::new(Self {
+            path: path.into(),
+            seen: Mutex::new(Some(digest.clone())),
+            status: Mutex::new(ConfigStatus { digest, error: None }),
+            sender: watch::Sender::new(Arc::new(live)),
+            metrics,
+        }))
+    }
+
+    /// Follows the document in force.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<Live>> {
+        self.sender.subscribe()
+    }
+
+    /// Digest in force, and why a newer document was refused.
+    pub fn status(&self) -> ConfigStatus {
+        self.status.lock().clone()
+    }
+
+    /// Looks at the document once.
+    pub fn reload(&self) {
+        let bytes = match read(&self.path) {
+            Ok(bytes) => bytes,
+            // Between two states of the volume, or deleted: the last good one stays.
+            Err(e) => return self.refuse(None, &e.to_string()),
+        };
+        let new = digest(&bytes);
+        if self.seen.lock().as_ref() == Some(&new) {
+            let mut status = self.status.lock();
+            if status.digest == new && status.error.take().is_some() {
+                self.metrics.config_refused.set(0);
+            }
+            return;
+        }
+        match Live::parse(&bytes) {
+            Ok(live) => {
+                *self.seen.lock() = Some(new.clone());
+                *self.status.lock() = ConfigStatus { digest: new.clone(), error: None };
+                self.metrics.config_loads.with_label_values(&["accepted"]).inc();
+                self.metrics.config_refused.set(0);
+                self.sender.send_replace(Arc::new(live));
+                tracing::info!(target: "business", digest = new, "live configuration reloaded");
+            }
+            Err(e) => self.refuse(Some(new), &e.to_string()),
+        }
+    }
+
+    fn refuse(&self, digest: Option<String>, error: &str) {
+        let mut status = self.status.lock();
+        let known = status.error.as_deref() == Some(error);
+        if digest.is_some() {
+            *self.seen.lock() = digest;
+        }
+        if !known {
+            self.metrics.config_loads.with_label_values(&["refused"]).inc();
+            self.metrics.config_refused.set(1);
+            tracing::warn!(target: "business", error, "live configuration refused, the last good one stays");
+            status.error = Some(error.to_owned());
+        }
+    }
+
+    /// Looks at the document until shutdown.
+    pub async fn follow(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut tick = tokio::time::interval(POLL);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                _ = tick.tick() => self.reload(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn live(max: u64) -> String {
+        let card = json!({"name": "a", "description": "d", "version": "1", "supportedInterfaces": [], "skills": []});
+        json!({"version": 1, "card": card, "limits": {"maxRequestBytes": max}}).to_string()
+    }
+
+    #[test]
+    fn a_bad_document_is_refused_and_the_good_one_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("live.json");
+        let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
+        assert!(matches!(LiveConfig::start(&path, metrics.clone()), Err(StartError::Unreadable { .. })));
+        std::fs::write(&path, live(2048)).unwrap();
+        let config = LiveConfig::start(&path, metrics).unwrap();
+        let rx = config.subscribe();
+        std::fs::write(&path, live(0)).unwrap();
+        config.reload();
+        assert_eq!(rx.borrow().limits.max_request_bytes, 2048);
+        assert!(config.status().error.unwrap().contains("limits.maxRequestBytes"));
+        std::fs::remove_file(&path).unwrap();
+        config.reload();
+        assert!(config.status().error.unwrap().contains("cannot read"));
+        std::fs::write(&path, live(4096)).unwrap();
+        config.reload();
+        assert_eq!(rx.borrow().limits.max_request_bytes, 4096);
+        assert_eq!(config.status().error, None);
+        std::fs::remove_file(&path).unwrap();
+        config.reload();
+        std::fs::write(&path, live(4096)).unwrap();
+        config.reload();
+        assert_eq!(config.status().error, None, "the same document is back");
+    }
+}

@@ -1,0 +1,189 @@
+//! The sidecar's life: read, start the parts, serve, drain, end.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use outrigger_protocol::config::{
+    A2A_PORT, ADMIN_PORT, AGENT_DIR, BOOT_FILE, LIVE_FILE, LOCAL_PORT, SKILL_SOURCES, SKILLS_DIR,
+};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::{LiveConfig, StartError};
+use crate::context::Context;
+use crate::drain::Drain;
+use crate::health::Health;
+use crate::metrics::Metrics;
+use crate::serve::{Listener, bind_any, serve};
+use crate::skills::Skills;
+use crate::{a2a, admin, config, local_api, mcp};
+
+/// Connections at once on the A2A port.
+pub const MAX_A2A_CONNECTIONS: usize = 4096;
+/// Connections at once on the local API.
+pub const MAX_LOCAL_CONNECTIONS: usize = 2048;
+/// Connections at once on the admin port.
+pub const MAX_ADMIN_CONNECTIONS: usize = 256;
+/// After TERM work in flight has this long at most: the containers it needs have ended before.
+pub const LAST_WORK: Duration = Duration::from_secs(10);
+
+/// Folders and files, as they are in a pod.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    /// Boot document.
+    pub boot: PathBuf,
+    /// Live document.
+    pub live: PathBuf,
+    /// Sources of the skills.
+    pub skill_sources: PathBuf,
+    /// Materialised skills.
+    pub skills: PathBuf,
+    /// Token and URLs for the agent.
+    pub agent: PathBuf,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        Self {
+            boot: BOOT_FILE.into(),
+            live: LIVE_FILE.into(),
+            skill_sources: SKILL_SOURCES.into(),
+            skills: SKILLS_DIR.into(),
+            agent: AGENT_DIR.into(),
+        }
+    }
+}
+
+impl Paths {
+    /// The same layout below another folder, to run a sidecar outside a pod.
+    pub fn under(root: &Path) -> Self {
+        let below = |path: PathBuf| root.join(path.strip_prefix("/").unwrap_or(&path));
+        let Self { boot, live, skill_sources, skills, agent } = Self::default();
+        Self {
+            boot: below(boot),
+            live: below(live),
+            skill_sources: below(skill_sources),
+            skills: below(skills),
+            agent: below(agent),
+        }
+    }
+}
+
+/// Why the sidecar ended.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The configuration cannot be used: exit code 64.
+    #[error(transparent)]
+    Configuration(#[from] StartError),
+    /// A file that the sidecar writes cannot be written.
+    #[error("cannot write {path}: {source}")]
+    Unwritable {
+        /// Folder of the file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A port cannot be bound.
+    #[error("cannot listen on port {port}: {source}")]
+    PortTaken {
+        /// The port.
+        port: u16,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A part did not start.
+    #[error("{0}")]
+    Part(String),
+}
+
+async fn listen(name: &'static str, port: u16, max_connections: usize) -> Result<Listener, RunError> {
+    let bound = if port == LOCAL_PORT { TcpListener::bind(("127.0.0.1", port)).await } else { bind_any(port).await };
+    let socket = bound.map_err(|source| RunError::PortTaken { port, source })?;
+    Ok(Listener { name, socket, max_connections })
+}
+
+/// Runs until TERM or INT.
+pub async fn run(paths: &Paths) -> Result<(), RunError> {
+    let part = |e: &dyn std::fmt::Display| RunError::Part(e.to_string());
+    let mut term = signal(SignalKind::terminate()).map_err(|e| part(&e))?;
+    let mut int = signal(SignalKind::interrupt()).map_err(|e| part(&e))?;
+    let registry = prometheus::Registry::new();
+    let metrics = Metrics::new(&registry).map_err(|e| part(&e))?;
+    let boot = Arc::new(config::boot(&paths.boot)?);
+    let live = LiveConfig::start(&paths.live, metrics.clone())?;
+    let (token, urls) = local_api::prepare(&paths.agent, boot.servers.iter().map(|s| s.name.clone()))
+        .map_err(|source| RunError::Unwritable { path: paths.agent.clone(), source })?;
+    let grace = Duration::from_secs(u64::from(boot.drain.grace_seconds));
+    let context = Context {
+        drain: Drain::new(&boot.containers, grace),
+        live: live.subscribe(),
+        urls: Arc::new(urls),
+        token,
+        registry,
+        shutdown: CancellationToken::new(),
+        boot,
+    };
+    let admin_listener = listen("admin", ADMIN_PORT, MAX_ADMIN_CONNECTIONS).await?;
+    let local_listener = listen("local", LOCAL_PORT, MAX_LOCAL_CONNECTIONS).await?;
+    let a2a_listener = listen("a2a", A2A_PORT, MAX_A2A_CONNECTIONS).await?;
+
+    let skills = Skills::start(
+        Path::new(&paths.skill_sources),
+        Path::new(&paths.skills),
+        context.boot.skills.clone(),
+        context.live.clone(),
+        metrics.clone(),
+    );
+    let servers = mcp::Servers::start(&context);
+    let for_turns = {
+        let skills = Arc::clone(&skills);
+        Arc::new(move || {
+            skills
+                .published()
+                .into_iter()
+                .map(|s| a2a::SkillRef { name: s.name, path: s.path.to_string_lossy().into_owned() })
+                .collect::<Vec<_>>()
+        })
+    };
+    let service = a2a::Service::start(&context, for_turns).map_err(|e| part(&e))?;
+    let health = Health::new(
+        context.clone(),
+        Arc::clone(&live),
+        Arc::clone(&skills),
+        Arc::clone(&servers),
+        Arc::clone(&service),
+        metrics.clone(),
+    );
+    let local = local_api::TokenGate::router(
+        Arc::clone(&context.token),
+        servers.router().merge(service.local_router()),
+    );
+
+    let tasks = TaskTracker::new();
+    let stop = context.shutdown.clone();
+    tasks.spawn(live.follow(stop.clone()));
+    tasks.spawn(skills.follow(stop.clone()));
+    tasks.spawn(serve(a2a_listener, service.router(), metrics.clone(), stop.clone()));
+    tasks.spawn(serve(local_listener, local, metrics.clone(), stop.clone()));
+    // The admin port outlives the others: probes and drain hooks need it to the end.
+    let admin_stop = CancellationToken::new();
+    let admin_router = admin::router(context.clone(), health);
+    let admin = tokio::spawn(serve(admin_listener, admin_router, metrics, admin_stop.clone()));
+    tasks.close();
+    tracing::info!(target: "business", agent = context.boot.agent.name, version = env!("CARGO_PKG_VERSION"), "sidecar runs");
+
+    tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+    tracing::info!(target: "business", "asked to end");
+    context.drain.start();
+    if tokio::time::timeout(LAST_WORK.min(grace), context.drain.idle()).await.is_err() {
+        tracing::warn!(target: "business", "work was in flight at the end");
+    }
+    context.shutdown.cancel();
+    tasks.wait().await;
+    admin_stop.cancel();
+    let _ = admin.await;
+    Ok(())
+}
