@@ -146,7 +146,7 @@ mod tests {
         let stdin = Stdin::start(tx);
         let message = vec![b'a'; 100_000];
         let taken = (0..10_000).take_while(|_| stdin.send(message.clone()) == Ok(())).count();
-        assert!(taken * 100_001 > MAX_QUEUED_BYTES && taken < 1000);
+        assert!((taken + 1) * 100_001 > MAX_QUEUED_BYTES && taken < 1000);
         assert_eq!(stdin.send(message), Err(Refused::Full));
         let mut got = vec![0; taken * 100_001];
         rx.read_exact(&mut got).await.unwrap();
