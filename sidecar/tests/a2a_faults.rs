@@ -1,5 +1,5 @@
 //! A handler that misbehaves: each fault ends its task with the reason that the contract lists, and nothing else.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod a2a_support;
 
@@ -57,8 +57,8 @@ async fn answers_that_are_none() {
     }
     let invalid = front.send("part").await["result"]["task"]["status"]["message"]["parts"][0]["text"].clone();
     assert!(invalid.as_str().unwrap().contains("parts[0] must have exactly one of"), "{invalid}");
-    assert_eq!(front.metric("outrigger_a2a_turn_failures_total", &[("reason", "answer_status")]), 3.0);
-    assert_eq!(front.metric("outrigger_a2a_turn_failures_total", &[("reason", "agent_error")]), 2.0);
+    assert_eq!(front.metric("outrigger_a2a_turn_failures_total", &[("reason", "answer_status")]), 3);
+    assert_eq!(front.metric("outrigger_a2a_turn_failures_total", &[("reason", "agent_error")]), 2);
 }
 
 #[tokio::test]
@@ -109,8 +109,14 @@ async fn connections_that_break() {
     let cases: [(&str, &str); 4] = [
         ("", "answer_incomplete"),
         ("SSH-2.0-OpenSSH_9.2\r\n", "answer_incomplete"),
-        ("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"text\":", "answer_incomplete"),
-        ("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n8\r\n{\"text\":\r\n", "answer_incomplete"),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"text\":",
+            "answer_incomplete",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n8\r\n{\"text\":\r\n",
+            "answer_incomplete",
+        ),
     ];
     for (bytes, want) in cases {
         let turns = Arc::new(AtomicUsize::new(0));
@@ -194,13 +200,11 @@ async fn an_answer_that_never_comes() {
 
 #[tokio::test]
 async fn refused_connections_are_tried_again() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    drop(listener);
+    let (socket, port) = a2a_support::not_listening();
     let front = Front::new(port, Limits::default());
     let task = front.send("hi").await["result"]["task"].clone();
     assert_eq!((state(&task), reason(&task)), ("TASK_STATE_FAILED", "agent_unreachable"));
-    assert!(front.metric("outrigger_a2a_turn_retries_total", &[("reason", "refused")]) >= 1.0);
+    assert!(front.metric("outrigger_a2a_turn_retries_total", &[("reason", "refused")]) >= 1);
 
     let slow = a2a_support::quick();
     let slow = outrigger_sidecar::a2a::executor::Timing { refused: a2a_support::PATIENCE, ..slow };
@@ -209,9 +213,8 @@ async fn refused_connections_are_tried_again() {
         let front = Arc::clone(&front);
         async move { front.send("hi").await }
     });
-    until("a second try", || front.metric("outrigger_a2a_turn_retries_total", &[("reason", "refused")]) >= 1.0).await;
-    let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
-    let handler = Handler::on(listener, |_| async { answer(json!({"text": "back"})) });
+    until("a second try", || front.metric("outrigger_a2a_turn_retries_total", &[("reason", "refused")]) >= 1).await;
+    let handler = Handler::on(socket.listen(16).unwrap(), |_| async { answer(json!({"text": "back"})) });
     assert_eq!(state(&call.await.unwrap()["result"]["task"]), "TASK_STATE_COMPLETED");
     assert_eq!(handler.turns().len(), 1);
 }
@@ -226,7 +229,7 @@ async fn a_busy_handler_is_asked_again_and_in_the_end_rejects() {
             if g.json()["text"] == "soon" && n >= 2 {
                 return answer(json!({"text": "now"}));
             }
-            let status = if n % 2 == 0 { 429 } else { 503 };
+            let status = if n.is_multiple_of(2) { 429 } else { 503 };
             (StatusCode::from_u16(status).unwrap(), [("retry-after", "0")]).into_response()
         }
     })
@@ -236,7 +239,7 @@ async fn a_busy_handler_is_asked_again_and_in_the_end_rejects() {
     assert_eq!(tries.load(Ordering::SeqCst), 3);
     let turns = handler.turns();
     assert!(turns.iter().all(|t| t.text == turns[0].text), "the same turn each time");
-    assert_eq!(front.metric("outrigger_a2a_turn_retries_total", &[("reason", "busy")]), 2.0);
+    assert_eq!(front.metric("outrigger_a2a_turn_retries_total", &[("reason", "busy")]), 2);
     front.set_limits(|l| l.queue_timeout_ms = 100);
     let task = front.send("never").await["result"]["task"].clone();
     assert_eq!((state(&task), reason(&task)), ("TASK_STATE_REJECTED", "agent_busy"));
@@ -262,7 +265,7 @@ async fn clear_mistakes_are_repaired_and_counted() {
     let task = front.send("nothing").await["result"]["task"].clone();
     assert_eq!((state(&task), task.get("artifacts")), ("TASK_STATE_COMPLETED", None));
     for rule in ["content_type_wrong", "content_type_missing", "byte_order_mark", "unknown_member"] {
-        assert_eq!(front.metric("outrigger_a2a_answer_repairs_total", &[("rule", rule)]), 1.0, "{rule}");
+        assert_eq!(front.metric("outrigger_a2a_answer_repairs_total", &[("rule", rule)]), 1, "{rule}");
     }
 }
 

@@ -1,5 +1,5 @@
 //! Bounds: places, queue, store, drain, shutdown, readiness; limits that change under way.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod a2a_support;
 
@@ -35,7 +35,7 @@ fn send(front: &Arc<Front>, text: &str) -> tokio::task::JoinHandle<Value> {
     tokio::spawn(async move { front.send(&text).await })
 }
 
-async fn queued(front: &Front, n: f64) {
+async fn queued(front: &Front, n: u64) {
     until("the queue", || front.metric("outrigger_a2a_turns_queued", &[]) == n).await;
 }
 
@@ -47,21 +47,21 @@ async fn the_queue_is_bounded_and_limits_change_under_way() {
     let first = send(&front, "1");
     until("the first turn", || handler.turns().len() == 1).await;
     let second = send(&front, "2");
-    queued(&front, 1.0).await;
+    queued(&front, 1).await;
     let body = json!({"jsonrpc": "2.0", "id": 9, "method": "SendMessage", "params": message("3")}).to_string();
     let (status, headers, text) = front.post(body, &[]).await;
     assert_eq!((status, &headers["retry-after"]), (StatusCode::TOO_MANY_REQUESTS, &"1".parse().unwrap()));
     let error: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&error["id"], &error["error"]["data"][0]["reason"]), (&json!(9), &json!("RESOURCE_EXHAUSTED")));
-    assert_eq!(front.metric("outrigger_a2a_tasks", &[]), 2.0, "nothing was stored for the third");
+    assert_eq!(front.metric("outrigger_a2a_tasks", &[]), 2, "nothing was stored for the third");
 
     front.set_limits(|l| l.max_concurrent_turns = 2);
     until("the second turn", || handler.turns().len() == 2).await;
     let third = send(&front, "3");
-    queued(&front, 1.0).await;
+    queued(&front, 1).await;
     front.set_limits(|l| l.max_concurrent_turns = 1);
     gate.add_permits(1);
-    until("one end", || front.metric("outrigger_a2a_tasks", &[("state", "completed")]) == 1.0).await;
+    until("one end", || front.metric("outrigger_a2a_tasks", &[("state", "completed")]) == 1).await;
     assert_eq!(handler.turns().len(), 2, "a narrower limit holds the third back");
     gate.add_permits(2);
     for call in [first, second, third] {
@@ -116,7 +116,7 @@ async fn the_store_is_bounded() {
     assert_eq!(front.call("GetTask", json!({"id": a})).await["error"]["code"], -32001, "the oldest end goes first");
     assert_eq!(state(&front.get(&b).await), "TASK_STATE_COMPLETED");
     assert_eq!(state(&front.get(&c).await), "TASK_STATE_COMPLETED");
-    assert_eq!(front.metric("outrigger_a2a_tasks_evicted_total", &[]), 1.0);
+    assert_eq!(front.metric("outrigger_a2a_tasks_evicted_total", &[]), 1);
     front.send("stay").await;
     front.send("stay").await;
     let full = front.send("no room").await;
@@ -148,7 +148,7 @@ async fn turns_wait_for_a_container_that_is_restarted() {
     ));
     // Two containers, so that the hook of one does not drain the pod.
     let mut ctx = front.ctx.clone();
-    ctx.drain = outrigger_sidecar::drain::Drain::new(&["agent".into(), "tool-a".into()], Duration::from_secs(60));
+    ctx.drain = outrigger_sidecar::drain::Drain::new(&["agent".into(), "tool-a".into()], Duration::from_mins(1));
     ctx.registry = prometheus::Registry::new();
     let service = outrigger_sidecar::a2a::Service::start_with(&ctx, Arc::new(Vec::new), a2a_support::quick()).unwrap();
     let front = Arc::new(Front { service, ctx: ctx.clone(), live: front.live.clone() });
@@ -159,7 +159,7 @@ async fn turns_wait_for_a_container_that_is_restarted() {
     until("the hold", || ctx.drain.held("agent")).await;
     assert!(tokio::time::timeout(PATIENCE, hook).await.unwrap().unwrap(), "no work is in flight");
     let call = send(&front, "hi");
-    until("the wait", || front.metric("outrigger_a2a_turns_in_flight", &[]) == 1.0).await;
+    until("the wait", || front.metric("outrigger_a2a_turns_in_flight", &[]) == 1).await;
     assert!(handler.turns().is_empty());
     // The probe sees it go and come back.
     let port = handler.port;
@@ -208,7 +208,7 @@ async fn shutdown_fails_what_is_left() {
     let working = send(&front, "1");
     until("the turn", || handler.turns().len() == 1).await;
     let waiting = send(&front, "2");
-    queued(&front, 1.0).await;
+    queued(&front, 1).await;
     front.ctx.shutdown.cancel();
     for call in [working, waiting] {
         let task = tokio::time::timeout(PATIENCE, call).await.unwrap().unwrap()["result"]["task"].clone();
@@ -219,17 +219,14 @@ async fn shutdown_fails_what_is_left() {
 
 #[tokio::test]
 async fn readiness_of_the_handler() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    drop(listener);
+    let (socket, port) = a2a_support::not_listening();
     let front = Front::new(port, Limits::default());
     until("the first probe", || front.service.agent_status().reason == "Unreachable").await;
     assert!(front.service.agent_status().message.contains(&format!("127.0.0.1:{port}")));
-    let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
     // It answers GET with 404, which is an answer.
-    let handler = Handler::on(listener, |_| async { StatusCode::OK.into_response() });
+    let handler = Handler::on(socket.listen(16).unwrap(), |_| async { StatusCode::OK.into_response() });
     until("readiness", || front.service.agent_status().ready).await;
-    assert_eq!(front.metric("outrigger_a2a_agent_up", &[]), 1.0);
+    assert_eq!(front.metric("outrigger_a2a_agent_up", &[]), 1);
     assert!(handler.turns().is_empty(), "turns are never made up");
     assert_eq!(handler.got("GET")[0].uri, "/");
 
@@ -246,7 +243,9 @@ async fn readiness_of_the_handler() {
 
 #[tokio::test]
 async fn answers_beyond_the_limit_in_force_are_refused() {
-    let handler = Handler::start(|_| async { Response::new(Body::from(format!("{{\"text\":\"{}\"}}", "x".repeat(5_000)))) }).await;
+    let handler =
+        Handler::start(|_| async { Response::new(Body::from(format!("{{\"text\":\"{}\"}}", "x".repeat(5_000)))) })
+            .await;
     let front = Front::to(&handler);
     assert_eq!(state(&front.send("a").await["result"]["task"]), "TASK_STATE_COMPLETED");
     front.set_limits(|l| l.max_answer_bytes = 1_000);

@@ -1,5 +1,5 @@
 //! The wire: frames, methods, versions, sizes, and the card.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod a2a_support;
 
@@ -28,7 +28,11 @@ fn error(text: &str) -> (Value, i64, String) {
 #[tokio::test]
 async fn bodies_that_are_no_request() {
     let (handler, front) = echo().await;
-    let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{}1{}}}"#, "{\"a\":".repeat(10_000), "}".repeat(10_000));
+    let deep = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{}1{}}}"#,
+        "{\"a\":".repeat(10_000),
+        "}".repeat(10_000)
+    );
     for (body, code) in [
         ("", -32700),
         ("hello", -32700),
@@ -49,7 +53,7 @@ async fn bodies_that_are_no_request() {
         assert_eq!(error(&text).1, code, "{}: {text}", body.chars().take(80).collect::<String>());
     }
     assert!(handler.turns().is_empty());
-    assert!(front.metric("outrigger_a2a_requests_total", &[("method", "other"), ("outcome", "parse_error")]) >= 3.0);
+    assert!(front.metric("outrigger_a2a_requests_total", &[("method", "other"), ("outcome", "parse_error")]) >= 3);
     // And the next one is served.
     assert!(front.send("hi").await["result"]["task"].is_object());
 }
@@ -67,9 +71,13 @@ async fn ids_come_back_byte_for_byte() {
 #[tokio::test]
 async fn twenty_megabytes_are_refused_before_they_are_held() {
     let (_handler, front) = echo().await;
-    let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"SendMessage\",\"pad\":\"{}\"}}", "x".repeat(20 << 20));
+    let body =
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"SendMessage\",\"pad\":\"{}\"}}", "x".repeat(20 << 20));
     let (status, _, text) = front.post(body, &[]).await;
-    assert_eq!((status, error(&text)), (StatusCode::PAYLOAD_TOO_LARGE, (Value::Null, -32600, "REQUEST_TOO_LARGE".into())));
+    assert_eq!(
+        (status, error(&text)),
+        (StatusCode::PAYLOAD_TOO_LARGE, (Value::Null, -32600, "REQUEST_TOO_LARGE".into()))
+    );
     // Without a length, what arrives is counted.
     let chunks = (0..20).map(|_| Ok::<_, std::io::Error>(axum::body::Bytes::from(vec![b'x'; 1 << 20])));
     let body = Body::from_stream(futures::stream::iter(chunks));
@@ -112,7 +120,9 @@ async fn content_types_and_verbs() {
 async fn versions() {
     let (_handler, front) = echo().await;
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}).to_string();
-    for (version, code) in [("1.0", -32001), ("1.0.1", -32001), ("", -32001), ("0.3", -32009), ("2.0", -32009), ("x", -32009)] {
+    for (version, code) in
+        [("1.0", -32001), ("1.0.1", -32001), ("", -32001), ("0.3", -32009), ("2.0", -32009), ("x", -32009)]
+    {
         let (_, _, text) = front.post(body.clone(), &[("a2a-version", version)]).await;
         assert_eq!(error(&text).1, code, "{version}");
     }
@@ -152,10 +162,17 @@ async fn parameters_are_named_when_they_are_wrong() {
     let params = json!({"message": {"messageId": "", "role": "ROLE_AGENT", "parts": [{"text": 7}, {"raw": "*"}]},
                         "configuration": {"historyLength": -1}});
     let got = front.call("SendMessage", params).await;
-    let fields: Vec<_> = got["error"]["data"][1]["fieldViolations"].as_array().unwrap().iter().map(|v| v["field"].clone()).collect();
+    let fields: Vec<_> =
+        got["error"]["data"][1]["fieldViolations"].as_array().unwrap().iter().map(|v| v["field"].clone()).collect();
     assert_eq!(
         fields,
-        ["message.role", "message.messageId", "message.parts[0].text", "message.parts[1].raw", "configuration.historyLength"]
+        [
+            "message.role",
+            "message.messageId",
+            "message.parts[0].text",
+            "message.parts[1].raw",
+            "configuration.historyLength"
+        ]
     );
     assert!(handler.turns().is_empty());
 }
@@ -183,7 +200,11 @@ async fn the_card_as_it_is_configured() {
     assert!(digest.len() == 64 && etag.starts_with("W/\""));
     for tags in [etag.clone(), etag.trim_start_matches("W/").to_owned(), format!("\"other\", {etag}"), "*".into()] {
         let (status, headers, text) = get("/.well-known/agent-card.json", &[("if-none-match", &tags)]).await;
-        assert_eq!((status, text.as_str(), &headers["etag"]), (StatusCode::NOT_MODIFIED, "", &etag.parse().unwrap()), "{tags}");
+        assert_eq!(
+            (status, text.as_str(), &headers["etag"]),
+            (StatusCode::NOT_MODIFIED, "", &etag.parse().unwrap()),
+            "{tags}"
+        );
     }
     assert_eq!(get("/.well-known/agent-card.json", &[("if-none-match", "\"other\"")]).await.0, StatusCode::OK);
     let options = Request::options("/.well-known/agent-card.json").body(Body::empty()).unwrap();

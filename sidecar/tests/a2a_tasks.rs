@@ -1,5 +1,5 @@
 //! Tasks through the whole A2A side: turns, follow-ups, messages, cancel.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod a2a_support;
 
@@ -42,7 +42,10 @@ async fn an_order_is_confirmed_and_completed() {
 
     let second = front.call("SendMessage", follow_up(task, "yes")).await;
     let done = &second["result"]["task"];
-    assert_eq!((state(done), &done["id"], &done["contextId"]), ("TASK_STATE_COMPLETED", &task["id"], &task["contextId"]));
+    assert_eq!(
+        (state(done), &done["id"], &done["contextId"]),
+        ("TASK_STATE_COMPLETED", &task["id"], &task["contextId"])
+    );
     assert_eq!(done["artifacts"][0]["parts"][0]["data"]["order"], "one burger");
     assert_eq!(done["status"]["message"]["parts"][0]["text"], "Thank you.");
     let said: Vec<_> = done["history"].as_array().unwrap().iter().map(|m| &m["parts"][0]["text"]).collect();
@@ -60,7 +63,8 @@ async fn an_order_is_confirmed_and_completed() {
     assert_eq!((&one["task"]["state"], &one["task"]["history"]), (&json!("TASK_STATE_SUBMITTED"), &json!([])));
     assert_eq!(one["context"].get("memo"), None);
     assert_eq!(two["context"]["memo"], json!({"order": "one burger"}));
-    let texts = |list: &Value| list.as_array().unwrap().iter().map(|m| m["parts"][0]["text"].clone()).collect::<Vec<_>>();
+    let texts =
+        |list: &Value| list.as_array().unwrap().iter().map(|m| m["parts"][0]["text"].clone()).collect::<Vec<_>>();
     assert_eq!(texts(&two["task"]["history"]), ["one burger", "Confirm?"]);
     assert_eq!(texts(&two["context"]["messages"]), ["one burger"]);
     assert_eq!(two["skills"], json!([{"name": "menu", "path": "/skills/menu"}]));
@@ -68,14 +72,14 @@ async fn an_order_is_confirmed_and_completed() {
     assert_ne!(one["turn"], two["turn"]);
 
     for (name, labels, want) in [
-        ("outrigger_a2a_requests_total", vec![("method", "SendMessage"), ("outcome", "ok")], 2.0),
-        ("outrigger_a2a_request_duration_seconds", vec![("method", "SendMessage")], 2.0),
-        ("outrigger_a2a_turn_duration_seconds", vec![], 2.0),
-        ("outrigger_a2a_tasks", vec![("state", "completed")], 1.0),
-        ("outrigger_a2a_tasks", vec![("state", "input-required")], 0.0),
-        ("outrigger_a2a_task_transitions_total", vec![("state", "working")], 2.0),
-        ("outrigger_a2a_turns_in_flight", vec![], 0.0),
-        ("outrigger_a2a_turns_queued", vec![], 0.0),
+        ("outrigger_a2a_requests_total", vec![("method", "SendMessage"), ("outcome", "ok")], 2),
+        ("outrigger_a2a_request_duration_seconds", vec![("method", "SendMessage")], 2),
+        ("outrigger_a2a_turn_duration_seconds", vec![], 2),
+        ("outrigger_a2a_tasks", vec![("state", "completed")], 1),
+        ("outrigger_a2a_tasks", vec![("state", "input-required")], 0),
+        ("outrigger_a2a_task_transitions_total", vec![("state", "working")], 2),
+        ("outrigger_a2a_turns_in_flight", vec![], 0),
+        ("outrigger_a2a_turns_queued", vec![], 0),
     ] {
         assert_eq!(front.metric(name, &labels), want, "{name} {labels:?}");
     }
@@ -84,7 +88,8 @@ async fn an_order_is_confirmed_and_completed() {
 #[tokio::test]
 async fn numbers_order_and_unknown_members_survive_both_ways() {
     let artifact = r#"{"z":1.0,"artifactId":"a","parts":[ {"data":{"b":9007199254740993,"a":12345678901234567890,"c":1E400}} ],"new":null}"#;
-    let handler = Handler::start(move |_| async move { answer_text(&format!(r#"{{"artifacts":[{artifact}]}}"#)) }).await;
+    let handler =
+        Handler::start(move |_| async move { answer_text(&format!(r#"{{"artifacts":[{artifact}]}}"#)) }).await;
     let front = Front::to(&handler);
     let sent = r#"{"zebra":{"y":1,"x":2.0},"messageId":"m","role":"ROLE_USER","parts":[{"data":{"n":9007199254740993,"f":1.0}} , {"text":"é\u00e9","extra":[1,2.50]}],"metadata":{"k":7}}"#;
     let got = front.call_text("SendMessage", &format!(r#"{{"message":{sent},"metadata":{{}}}}"#)).await;
@@ -115,16 +120,16 @@ async fn a_message_takes_the_place_of_a_task() {
     assert_eq!(turn["context"]["messages"].as_array().unwrap().len(), 1);
     let gone = front.call("GetTask", json!({"id": turn["task"]["id"]})).await;
     assert_eq!(gone["error"]["code"], -32001);
-    assert_eq!(front.metric("outrigger_a2a_tasks", &[]), 0.0);
+    assert_eq!(front.metric("outrigger_a2a_tasks", &[]), 0);
 
     // One that asked to return at once has seen the task.
     params["configuration"] = json!({"returnImmediately": true});
     let task = front.call("SendMessage", params).await["result"]["task"].clone();
     let id = task["id"].as_str().unwrap().to_owned();
-    until("the turn", || front.metric("outrigger_a2a_tasks", &[("state", "completed")]) == 1.0).await;
+    until("the turn", || front.metric("outrigger_a2a_tasks", &[("state", "completed")]) == 1).await;
     let task = front.get(&id).await;
     assert_eq!(task["status"]["message"]["parts"][0]["text"], "hello 7");
-    assert_eq!(front.metric("outrigger_a2a_answer_repairs_total", &[("rule", "message_for_task")]), 1.0);
+    assert_eq!(front.metric("outrigger_a2a_answer_repairs_total", &[("rule", "message_for_task")]), 1);
 }
 
 #[tokio::test]
@@ -149,7 +154,7 @@ async fn returning_at_once_and_history_length() {
     until("the turn", || handler.turns().len() == 1).await;
     assert_eq!(state(&front.get(&id).await), "TASK_STATE_WORKING");
     gate.add_permits(1);
-    until("the question", || front.metric("outrigger_a2a_tasks", &[("state", "input-required")]) == 1.0).await;
+    until("the question", || front.metric("outrigger_a2a_tasks", &[("state", "input-required")]) == 1).await;
     // A follow-up returns when it is at work, so that the old question is not taken for a new one.
     let mut params = follow_up(&task, "yes");
     params["configuration"] = json!({"returnImmediately": true});
@@ -233,7 +238,7 @@ async fn a_caller_that_goes_away_cancels_nothing() {
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
     gate.add_permits(1);
-    until("the end", || front.metric("outrigger_a2a_tasks", &[("state", "completed")]) == 1.0).await;
+    until("the end", || front.metric("outrigger_a2a_tasks", &[("state", "completed")]) == 1).await;
     assert_eq!(dropped.load(Ordering::SeqCst), 0);
     assert!(handler.got("DELETE").is_empty());
     // The agent finds the whole task on the local API.
@@ -260,7 +265,10 @@ async fn a_cancel_ends_the_turn() {
     until("the DELETE", || handler.got("DELETE").len() == 1).await;
     let turn = handler.turns()[0].json()["turn"].as_str().unwrap().to_owned();
     let delete = &handler.got("DELETE")[0];
-    assert_eq!((&*delete.uri, delete.headers["outrigger-turn"].to_str().unwrap()), (&*format!("/?turn={turn}"), &*turn));
+    assert_eq!(
+        (&*delete.uri, delete.headers["outrigger-turn"].to_str().unwrap()),
+        (&*format!("/?turn={turn}"), &*turn)
+    );
     until("the closed connection", || dropped.load(Ordering::SeqCst) == 1).await;
     gate.add_permits(1);
     // Again is no error; what has completed cannot be canceled.
@@ -319,7 +327,7 @@ async fn cancel_and_completion_never_both_win() {
             tokio::task::yield_now().await;
         }
         let canceled = front.call("CancelTask", json!({"id": id})).await;
-        until("the end", || front.metric("outrigger_a2a_turns_in_flight", &[]) == 0.0).await;
+        until("the end", || front.metric("outrigger_a2a_turns_in_flight", &[]) == 0).await;
         let end = front.get(&id).await;
         if canceled.get("result").is_some() {
             assert_eq!(state(&end), "TASK_STATE_CANCELED");
@@ -361,9 +369,9 @@ async fn turns_of_one_task_come_one_at_a_time() {
     let second = send("second");
     until("the second turn", || handler.turns().len() == 2).await;
     let last = send("last");
-    until("its wait", || front.metric("outrigger_a2a_turns_queued", &[]) == 1.0).await;
+    until("its wait", || front.metric("outrigger_a2a_turns_queued", &[]) == 1).await;
     let late = send("late");
-    until("its wait", || front.metric("outrigger_a2a_turns_queued", &[]) == 2.0).await;
+    until("its wait", || front.metric("outrigger_a2a_turns_queued", &[]) == 2).await;
     assert_eq!(handler.turns().len(), 2);
     gate.add_permits(10);
     assert_eq!(state(&second.await.unwrap()["result"]["task"]), "TASK_STATE_INPUT_REQUIRED");

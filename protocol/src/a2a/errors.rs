@@ -235,7 +235,8 @@ mod tests {
         let table = Kind::ALL
             .into_iter()
             .map(|k| format!("{} {} {} {}\n", k.code(), k.reason(), k.jsonrpc_status(), k.label()))
-            .collect::<Vec<_>>().concat();
+            .collect::<Vec<_>>()
+            .concat();
         insta::assert_snapshot!(table);
     }
 

@@ -230,7 +230,7 @@ mod tests {
         ] {
             let got: Vec<_> =
                 parse(text).unwrap_err().iter().map(|v| format!("{} {}", v.field, v.description)).collect();
-            let _ = write!(table, "{}\n    {}\n", text.chars().take(60).collect::<String>(), got.join("\n    "));
+            let _ = writeln!(table, "{}\n    {}", text.chars().take(60).collect::<String>(), got.join("\n    "));
         }
         insta::assert_snapshot!(table);
     }

@@ -99,7 +99,7 @@ mod tests {
             "[]",
         ] {
             let got = GetTask::parse(Some(serde_json::from_str(text).unwrap())).map_err(|e| e.message);
-            let _ = write!(table, "{text}\n    {got:?}\n");
+            let _ = writeln!(table, "{text}\n    {got:?}");
         }
         insta::assert_snapshot!(table);
         assert!(GetTask::parse(None).is_err());

@@ -95,7 +95,7 @@ mod tests {
             let got = SendMessage::parse(Some(serde_json::from_str(&text).unwrap()))
                 .map(|s| (s.return_immediately, s.history_length))
                 .map_err(|e| (e.kind, e.violations.iter().map(|v| v.field.clone()).collect::<Vec<_>>()));
-            let _ = write!(table, "{configuration}\n    {got:?}\n");
+            let _ = writeln!(table, "{configuration}\n    {got:?}");
         }
         insta::assert_snapshot!(table);
     }

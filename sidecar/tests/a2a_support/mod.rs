@@ -1,7 +1,8 @@
 //! The A2A side in process, with a scripted handler behind it.
-#![allow(missing_docs, dead_code)]
+#![allow(missing_docs, dead_code, clippy::needless_pass_by_value)]
 
 pub mod context;
+pub mod schema;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -181,14 +182,16 @@ impl Front {
         self.call("GetTask", json!({"id": id})).await["result"].clone()
     }
 
-    pub fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+    /// Sum of a metric over the series with some labels; of a histogram the number of observations.
+    pub fn metric(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let families = self.ctx.registry.gather();
-        let Some(family) = families.iter().find(|f| f.name() == name) else { return 0.0 };
+        let Some(family) = families.iter().find(|f| f.name() == name) else { return 0 };
         let matches = |m: &&prometheus::proto::Metric| {
             labels.iter().all(|(k, v)| m.get_label().iter().any(|l| l.name() == *k && l.value() == *v))
         };
+        let whole = |n: f64| format!("{n:.0}").parse::<u64>().unwrap();
         let of = |m: &prometheus::proto::Metric| {
-            m.get_counter().get_value() + m.get_gauge().get_value() + f64::from(u32::try_from(m.get_histogram().get_sample_count()).unwrap())
+            whole(m.get_counter().get_value()) + whole(m.get_gauge().get_value()) + m.get_histogram().get_sample_count()
         };
         family.get_metric().iter().filter(matches).map(of).sum()
     }
@@ -214,6 +217,14 @@ pub fn state(task: &Value) -> &str {
 /// Reason that the sidecar gave with the status of a task.
 pub fn reason(task: &Value) -> &str {
     task["status"]["message"]["metadata"]["outrigger.dev/reason"].as_str().unwrap_or_default()
+}
+
+/// A port that refuses connections and is nobody else's, until the socket listens.
+pub fn not_listening() -> (tokio::net::TcpSocket, u16) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    (socket, port)
 }
 
 /// Waits for a condition.
