@@ -1,6 +1,6 @@
 //! The sidecar's program: wiring only.
 //!
-//! `outrigger run`, `outrigger install-shim FOLDER`, `outrigger version`.
+//! `outrigger run [--root FOLDER]`, `outrigger install-shim FOLDER`, `outrigger version`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,20 +13,21 @@ const USAGE: u8 = 64;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["run"] => run(),
+        ["run"] => run(&Paths::default()),
+        ["run", "--root", folder] => run(&Paths::under(Path::new(folder))),
         ["install-shim", folder] => install(Path::new(folder)),
         ["version"] => {
             eprintln!("outrigger {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
         _ => {
-            eprintln!("usage: outrigger run | install-shim FOLDER | version");
+            eprintln!("usage: outrigger run [--root FOLDER] | install-shim FOLDER | version");
             ExitCode::from(USAGE)
         }
     }
 }
 
-fn run() -> ExitCode {
+fn run(paths: &Paths) -> ExitCode {
     outrigger_sidecar::logging::init();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -35,7 +36,7 @@ fn run() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(outrigger_sidecar::run::run(&Paths::default())) {
+    match runtime.block_on(outrigger_sidecar::run::run(paths)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             // The last line of the log becomes the container's termination message.

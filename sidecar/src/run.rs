@@ -57,6 +57,21 @@ impl Default for Paths {
     }
 }
 
+impl Paths {
+    /// The same layout below another folder, to run a sidecar outside a pod.
+    pub fn under(root: &Path) -> Self {
+        let below = |path: PathBuf| root.join(path.strip_prefix("/").unwrap_or(&path));
+        let Self { boot, live, skill_sources, skills, agent } = Self::default();
+        Self {
+            boot: below(boot),
+            live: below(live),
+            skill_sources: below(skill_sources),
+            skills: below(skills),
+            agent: below(agent),
+        }
+    }
+}
+
 /// Why the sidecar ended.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
