@@ -111,7 +111,7 @@ impl Reporter {
                 debug!(%kind, namespace, name, reason, text = message, "{}", outcome.label());
             }
             Outcome::Error(reason, message) => {
-                warn!(%kind, namespace, name, reason, text = message, "failed; trying again")
+                warn!(%kind, namespace, name, reason, text = message, "failed; trying again");
             }
             Outcome::Timeout => warn!(%kind, namespace, name, "took too long; trying again"),
         }

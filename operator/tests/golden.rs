@@ -60,7 +60,8 @@ fn plan(input: &Input) -> Result<Vec<Planned>, String> {
 }
 
 fn render(objects: &[Planned]) -> String {
-    objects.iter().map(|o| format!("---\n{}", serde_saphyr::to_string(&o.body).unwrap())).collect()
+    let documents: Vec<_> = objects.iter().map(|o| serde_saphyr::to_string(&o.body).unwrap()).collect();
+    format!("---\n{}", documents.join("---\n"))
 }
 
 fn cases() -> Vec<std::path::PathBuf> {

@@ -217,11 +217,16 @@ fn progressing(seen: &Seen, counts: &Counts, problem: Option<&Problem>) -> Said 
     Said::yes("RollingOut", format!("{summary}{why}"))
 }
 
-fn no_pods(agent: &Agent) -> Said {
+fn no_pods(agent: &Agent, pods: &[&PodView]) -> Said {
     if agent.spec.replicas == 0 {
-        Said::unknown("ScaledToZero", "no pod is wanted, so none can tell")
-    } else {
-        Said::unknown("NoPods", "no pod has reported yet")
+        return Said::unknown("ScaledToZero", "no pod is wanted, so none can tell");
+    }
+    let unreachable = pods.iter().find_map(|p| Some((p.name(), p.fact.as_ref()?.as_ref().err()?)));
+    match unreachable {
+        Some((pod, why)) => {
+            Said::unknown("SidecarUnreachable", format!("the sidecar of pod {pod} cannot be asked how it is: {why}"))
+        }
+        None => Said::unknown("NoPods", "no pod has reported yet"),
     }
 }
 
@@ -248,7 +253,7 @@ fn tools_ready(agent: &Agent, seen: &Seen, pods: &[&PodView]) -> Said {
         }
     }
     if reports == 0 {
-        return no_pods(agent);
+        return no_pods(agent, pods);
     }
     let serves = |name: &str| pods.iter().filter_map(|p| p.says()).any(|s| s.servers.iter().any(|s| s.name == name));
     if let Some(used) = agent.spec.mcp_servers.iter().find(|u| !serves(&u.name)) {
@@ -275,7 +280,7 @@ fn skills_ready(agent: &Agent, seen: &Seen, pods: &[&PodView]) -> Said {
         }
     }
     if reports == 0 {
-        return no_pods(agent);
+        return no_pods(agent, pods);
     }
     Said::yes("AllReady", format!("{} ready", count(agent.spec.skills.len(), "skill")))
 }
@@ -283,7 +288,7 @@ fn skills_ready(agent: &Agent, seen: &Seen, pods: &[&PodView]) -> Said {
 fn card_served(agent: &Agent, seen: &Seen, pods: &[&PodView]) -> Said {
     let reports: Vec<(&str, &PodStatus)> = pods.iter().filter_map(|p| Some((p.name(), p.says()?))).collect();
     if reports.is_empty() {
-        return no_pods(agent);
+        return no_pods(agent, pods);
     }
     if let Some((pod, error)) = reports.iter().find_map(|(p, s)| Some((p, s.config.error.as_ref()?))) {
         return Said::no("ConfigRefused", format!("pod {pod} keeps its last good configuration: {error}"));
