@@ -277,9 +277,9 @@ impl Child {
                 self.close(&Error::SessionEnded);
                 phase = self.descend(&mut control, grace).await;
             }
-            let deadline = self.table.lock().next_deadline();
-            // Any request that is yet to come has at least this long.
-            let wake = deadline.unwrap_or_else(|| Instant::now() + self.shared.request_limit());
+            // Requests that are yet to come have at least as long, or ask for another look.
+            let latest = Instant::now() + self.shared.request_limit();
+            let wake = self.table.lock().next_deadline().map_or(latest, |deadline| deadline.min(latest));
             let wake = phase.until().map_or(wake, |until| until.min(wake));
             tokio::select! {
                 message = control.receive() => match message {

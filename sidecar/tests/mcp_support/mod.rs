@@ -222,7 +222,7 @@ impl Rig {
         let reply = self.post(None, init(1)).await;
         assert_eq!(reply.status, StatusCode::OK);
         let id = reply.headers["mcp-session-id"].to_str().unwrap().to_owned();
-        let body = reply.json().await;
+        let body = reply.last().await;
         assert_eq!(body["result"]["serverInfo"]["name"], "fixture", "{body}");
         let initialized = self.post(Some(&id), r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
         assert_eq!(initialized.status, StatusCode::ACCEPTED);

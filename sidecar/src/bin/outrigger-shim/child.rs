@@ -32,6 +32,8 @@ enum State {
     Staging { socket: UnixStream, pipes: (OwnedFd, OwnedFd) },
     /// The command runs.
     Running,
+    /// The command could not be executed; the second stage is about to end.
+    Failed,
 }
 
 /// Steps towards the end, each at its time.
@@ -111,8 +113,13 @@ impl Child {
     pub fn stage(&self) -> Option<&UnixStream> {
         match &self.state {
             State::Staging { socket, .. } => Some(socket),
-            State::Running => None,
+            State::Running | State::Failed => None,
         }
+    }
+
+    /// Whether the command could not be executed: it does not count as a child.
+    pub fn failed(&self) -> bool {
+        matches!(self.state, State::Failed)
     }
 
     /// Its stderr, to be polled for reading.
@@ -132,6 +139,7 @@ impl Child {
         Some(if message.is_empty() {
             Staged::Running(pipes.0, pipes.1)
         } else {
+            self.state = State::Failed;
             Staged::Failed(String::from_utf8_lossy(&message).into_owned())
         })
     }

@@ -105,7 +105,11 @@ impl Supervisor {
                 child.step(now);
             }
             self.children.retain(|_, c| !c.over());
-            self.conns.retain(|_, c| !c.closing || c.unsent());
+            let done: Vec<u64> =
+                self.conns.iter().filter(|(_, c)| c.closing && !c.unsent()).map(|(id, _)| *id).collect();
+            for id in done {
+                self.close(id);
+            }
             if self.children.is_empty() {
                 self.end_orphans();
             }
@@ -238,7 +242,7 @@ impl Supervisor {
         if self.ending.is_some() {
             return self.refuse(id, Reason::Stopping, "the tool container is being stopped".into());
         }
-        if self.children.len() >= self.config.max_processes {
+        if self.children.values().filter(|c| !c.failed()).count() >= self.config.max_processes {
             let most = self.config.max_processes;
             return self.refuse(
                 id,
@@ -262,7 +266,6 @@ impl Supervisor {
         match staged {
             Staged::Failed(message) => {
                 child.conn = None;
-                child.stop(Duration::ZERO, Clock::now());
                 self.refuse(conn, Reason::SpawnFailed, message);
             }
             Staged::Running(stdin, stdout) => {
