@@ -1,4 +1,5 @@
 //! The shim by itself: command line, control channel, signals.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod mcp_support;
 
@@ -130,7 +131,7 @@ async fn the_channel_refuses_what_it_does_not_know() {
 async fn one_connection_is_one_child_and_children_are_bounded() {
     let (_dir, shim) = shim(2, &["sleep", "3600"]).await;
     let (mut a, first) = Conn::spawn(&shim.socket);
-    let (_b, second) = Conn::spawn(&shim.socket);
+    let (b, second) = Conn::spawn(&shim.socket);
     let pid = |v: &Value| u32::try_from(v["spawned"]["pid"].as_u64().unwrap()).unwrap();
     assert_ne!(pid(&first), pid(&second));
     let (_, third) = Conn::spawn(&shim.socket);
@@ -146,7 +147,7 @@ async fn one_connection_is_one_child_and_children_are_bounded() {
     assert_eq!(c.hear()["error"]["reason"], "BadMessage");
     // A connection that closes takes its child along, a sidecar that died all of its own.
     let pids = [pid(&second), pid(&again)];
-    drop((_b, c));
+    drop((b, c));
     eventually("both are gone", || pids.iter().all(|p| !alive(*p))).await;
 }
 
@@ -174,7 +175,8 @@ async fn what_can_not_be_started_is_told_and_the_shim_stays() {
 
 #[tokio::test]
 async fn exit_and_stderr_are_reported() {
-    let (_dir, shim) = shim(1, &["sh", "-c", "head -c 100000 /dev/zero | tr '\\0' 'e' >&2; echo end >&2; exit 5"]).await;
+    let (_dir, shim) =
+        shim(1, &["sh", "-c", "head -c 100000 /dev/zero | tr '\\0' 'e' >&2; echo end >&2; exit 5"]).await;
     let (mut conn, _) = Conn::spawn(&shim.socket);
     let exit = conn.hear();
     assert_eq!(exit["exit"]["code"], 5);

@@ -111,7 +111,7 @@ impl Supervisor {
                 self.close(id);
             }
             if self.children.is_empty() {
-                self.end_orphans();
+                end_orphans();
             }
             if self.ending.is_some_and(|deadline| self.children.is_empty() || now >= deadline) {
                 return Ok(());
@@ -304,13 +304,6 @@ impl Supervisor {
         }
     }
 
-    /// Ends what children left behind in sessions of their own, once no child lives that could still need it.
-    fn end_orphans(&mut self) {
-        for pid in procfs::children() {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-        }
-    }
-
     fn begin_end(&mut self, now: Clock) {
         self.ending = Some(now + MAX_SHUTDOWN);
         let _ = std::fs::remove_file(&self.config.socket);
@@ -346,6 +339,13 @@ impl Supervisor {
             child.conn = None;
             child.stop(Duration::from_millis(GRACE_MS), Clock::now());
         }
+    }
+}
+
+/// Ends what children left behind in sessions of their own, once no child lives that could still need it.
+fn end_orphans() {
+    for pid in procfs::children() {
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
     }
 }
 
