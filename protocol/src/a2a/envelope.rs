@@ -86,6 +86,8 @@ pub fn failure(id: Option<&RawValue>, error: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -122,7 +124,7 @@ mod tests {
                 Ok(r) => format!("id {} method {} params {:?}", r.id.get(), r.method, r.params.map(RawValue::get)),
                 Err(b) => failure(b.id, &b.error).chars().take(120).collect(),
             };
-            table += &format!("{shown}\n    {got}\n");
+            let _ = writeln!(table, "{shown}\n    {got}");
         }
         insta::assert_snapshot!(table);
         assert_eq!(Request::parse(b"{\"a\":\"\xff\"}").unwrap_err().error.kind, Kind::Parse);

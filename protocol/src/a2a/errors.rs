@@ -232,10 +232,11 @@ mod tests {
 
     #[test]
     fn the_table() {
-        let table: String = Kind::ALL
+        let table = Kind::ALL
             .into_iter()
             .map(|k| format!("{} {} {} {}\n", k.code(), k.reason(), k.jsonrpc_status(), k.label()))
-            .collect();
+            .collect::<Vec<_>>()
+            .concat();
         insta::assert_snapshot!(table);
     }
 

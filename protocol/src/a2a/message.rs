@@ -179,6 +179,8 @@ pub fn notice(message_id: &str, context: &str, task: &str, text: &str, reason: &
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     fn parse(text: &str) -> Result<UserMessage<'_>, Vec<Violation>> {
@@ -228,7 +230,7 @@ mod tests {
         ] {
             let got: Vec<_> =
                 parse(text).unwrap_err().iter().map(|v| format!("{} {}", v.field, v.description)).collect();
-            table += &format!("{}\n    {}\n", text.chars().take(60).collect::<String>(), got.join("\n    "));
+            let _ = writeln!(table, "{}\n    {}", text.chars().take(60).collect::<String>(), got.join("\n    "));
         }
         insta::assert_snapshot!(table);
     }

@@ -80,6 +80,8 @@ impl<'a> CancelTask<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     #[test]
@@ -97,7 +99,7 @@ mod tests {
             "[]",
         ] {
             let got = GetTask::parse(Some(serde_json::from_str(text).unwrap())).map_err(|e| e.message);
-            table += &format!("{text}\n    {got:?}\n");
+            let _ = writeln!(table, "{text}\n    {got:?}");
         }
         insta::assert_snapshot!(table);
         assert!(GetTask::parse(None).is_err());

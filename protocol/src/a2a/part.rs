@@ -98,6 +98,8 @@ fn is_base64(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     #[test]
@@ -121,7 +123,7 @@ mod tests {
             let raw: &RawValue = serde_json::from_str(list).unwrap();
             let text = check_parts(raw, "parts", &mut out);
             let faults: Vec<_> = out.iter().map(|v| format!("{} {}", v.field, v.description)).collect();
-            table += &format!("{list}\n    {text:?} {faults:?}\n");
+            let _ = writeln!(table, "{list}\n    {text:?} {faults:?}");
         }
         insta::assert_snapshot!(table);
     }

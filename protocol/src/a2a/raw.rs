@@ -323,7 +323,7 @@ mod tests {
         assert!(matches!(Members::split(r#"{"a":"#), Err(SplitError::Syntax(_))));
         assert!(matches!(Members::split("{} {}"), Err(SplitError::Syntax(_))));
         assert!(matches!(Members::split("<html>"), Err(SplitError::Syntax(_))));
-        let many: String = (0..40).map(|i| format!("\"k{i}\":0,")).collect();
+        let many = (0..40).map(|i| format!("\"k{i}\":0,")).collect::<Vec<_>>().concat();
         assert_eq!(Members::split(&format!("{{{many}\"k7\":1}}")).unwrap_err(), SplitError::Twice("k7".into()));
         assert_eq!(elements("{}").unwrap_err(), SplitError::Kind("a list"));
     }

@@ -74,6 +74,8 @@ fn configuration_of(value: &RawValue) -> Result<Members<'_>, raw::SplitError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     const MESSAGE: &str = r#"{"messageId":"m","role":"ROLE_USER","parts":[{"text":"hi"}]}"#;
@@ -93,7 +95,7 @@ mod tests {
             let got = SendMessage::parse(Some(serde_json::from_str(&text).unwrap()))
                 .map(|s| (s.return_immediately, s.history_length))
                 .map_err(|e| (e.kind, e.violations.iter().map(|v| v.field.clone()).collect::<Vec<_>>()));
-            table += &format!("{configuration}\n    {got:?}\n");
+            let _ = writeln!(table, "{configuration}\n    {got:?}");
         }
         insta::assert_snapshot!(table);
     }

@@ -97,6 +97,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     #[test]
@@ -104,7 +106,7 @@ mod tests {
         let mut table = String::new();
         for from in State::ALL {
             let to: Vec<_> = State::ALL.into_iter().filter(|to| from.may_become(*to)).map(State::short).collect();
-            table += &format!("{} -> {}\n", from.short(), to.join(" "));
+            let _ = writeln!(table, "{} -> {}", from.short(), to.join(" "));
         }
         insta::assert_snapshot!(table);
     }

@@ -44,6 +44,8 @@ fn major_minor(text: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     #[test]
@@ -52,7 +54,7 @@ mod tests {
         for named in ["", "1.0", " 1.0 ", "1", "1.0.1", "1.1", "0.3", "0.3.0", "2.0", "1.x", "latest", "1.0.x", "-1.0"]
         {
             let got = negotiate(Some(named), Method::SendMessage, "SendMessage").map_err(|e| e.kind);
-            table += &format!("{named:?} {got:?}\n");
+            let _ = writeln!(table, "{named:?} {got:?}");
         }
         insta::assert_snapshot!(table);
         assert!(negotiate(None, Method::GetTask, "GetTask").is_ok());

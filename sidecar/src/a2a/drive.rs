@@ -22,12 +22,12 @@ use super::gate::{Place, Running};
 use super::ids::{Trace, uuid};
 use super::lane::{Entry, Lane};
 use super::probe::CONTAINER;
-use super::service::{LaneEntry, Sent, Tasks, busy, ended};
+use super::service::{LaneEntry, Sent, Tasks, busy, ended, leaving};
 use super::store::StoreError;
 use crate::drain::Work;
 
 /// Where the result of a turn goes.
-type Reply1 = oneshot::Sender<Result<Sent, Error>>;
+type Caller = oneshot::Sender<Result<Sent, Error>>;
 
 /// One accepted message.
 pub struct Job {
@@ -111,7 +111,7 @@ enum Wait<T> {
 }
 
 /// Runs a job to its end. `at_start`: reply when the turn is at work, not when it is done.
-pub async fn run(job: Job, reply: Option<Reply1>, at_start: bool) {
+pub async fn run(job: Job, reply: Option<Caller>, at_start: bool) {
     let Job { tasks, task, lane, place, work, message, text, trace, turn, kind } = job;
     let mut reply = reply;
     let mut tell = |result| {
@@ -133,6 +133,7 @@ pub async fn run(job: Job, reply: Option<Reply1>, at_start: bool) {
         Wait::Ended(task) if is_new => return tell(Ok(Sent::Task(task))),
         Wait::Ended(task) => return tell(Err(ended(&task))),
         // The task of a follow-up stays as it was: nobody has seen the message.
+        Wait::Stopped if !is_new => return tell(Err(leaving())),
         _ if !is_new => return tell(Err(busy("there was no place for this message in time"))),
         Wait::Stopped => return tell(Ok(driver.fail(task, &Fault::Stopped, None).await)),
         Wait::Done(None) | Wait::Late => return tell(Ok(driver.fail(task, &Fault::QueueTimeout, None).await)),

@@ -58,8 +58,7 @@ impl Tasks {
     /// The work goes on when the caller goes.
     pub async fn send(self: &Arc<Self>, params: SendMessage<'_>, trace: Trace) -> Result<Sent, Error> {
         if !self.ctx.drain.accepting() {
-            return Err(Error::new(Kind::Unavailable, "the agent is shutting down: send again, to another instance")
-                .retry_after(RETRY_DRAINING));
+            return Err(leaving());
         }
         let before = match &params.message.task_id {
             Some(id) => Some(self.follow_up(id, params.message.context_id.as_deref()).await?),
@@ -164,6 +163,12 @@ impl Tasks {
 /// More than the agent takes; come again.
 pub(super) fn busy(why: &str) -> Error {
     Error::new(Kind::Busy, format!("the agent is busy: {why}")).retry_after(RETRY_BUSY)
+}
+
+/// The pod is on its way out.
+pub(super) fn leaving() -> Error {
+    Error::new(Kind::Unavailable, "the agent is shutting down: send again, to another instance")
+        .retry_after(RETRY_DRAINING)
 }
 
 /// A message for a task that takes none.
