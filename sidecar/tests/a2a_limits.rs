@@ -215,10 +215,10 @@ async fn a_handler_at_work_that_answers_no_probe_stays_ready() {
     let app = axum::Router::new().fallback(move |request: http::Request<Body>| {
         let (thread, open, count) = (Arc::clone(&thread), Arc::clone(&open), Arc::clone(&count));
         async move {
-            let post = request.method() == "POST";
-            count.fetch_add(usize::from(!post), std::sync::atomic::Ordering::SeqCst);
+            let is_turn = request.method() == "POST";
+            count.fetch_add(usize::from(!is_turn), std::sync::atomic::Ordering::SeqCst);
             let _turn = thread.acquire().await.unwrap();
-            if post {
+            if is_turn {
                 open.acquire().await.unwrap().forget();
             }
             StatusCode::NO_CONTENT
