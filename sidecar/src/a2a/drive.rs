@@ -1,5 +1,6 @@
 //! Drives one turn from its acceptance to its end. Owned by the sidecar, not by the request that brought it.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,7 +133,8 @@ pub async fn run(job: Job, reply: Option<Caller>, at_start: bool) {
     let until = Instant::now() + queue_limit;
     let is_new = matches!(kind, Kind::New(_));
 
-    let held = match driver.wait(&mut follow, until, take_place(&tasks, lane, place, work)).await {
+    let placed = pin!(take_place(&tasks, lane, place, work));
+    let held = match driver.wait(&mut follow, until, placed).await {
         Wait::Done(Some(held)) => held,
         Wait::Ended(task) if is_new => return tell(Ok(Sent::Task(task))),
         Wait::Ended(task) => return tell(Err(ended(&task))),
@@ -158,7 +160,7 @@ pub async fn run(job: Job, reply: Option<Caller>, at_start: bool) {
     let limits = tasks.limits();
     let body = driver.turn_json(&met, is_new, &message, &text, &conversation);
     drop((message, text, conversation));
-    let asked = tasks.executor.turn(&turn, body, &trace, &limits, until);
+    let asked = pin!(tasks.executor.turn(&turn, body, &trace, &limits, until));
     let answered = driver.wait(&mut follow, far_away(&limits, queue_limit), asked).await;
     tasks.metrics.turn_seconds.observe(began.elapsed().as_secs_f64());
     let cancel = match answered {
@@ -203,7 +205,7 @@ fn far_away(limits: &Limits, queue_limit: Duration) -> Instant {
 async fn take_place(tasks: &Tasks, lane: LaneEntry, place: Place, work: Work) -> Option<Held> {
     let drain = &tasks.ctx.drain;
     let mut work = Some(work);
-    let mut queue = std::pin::pin!(async {
+    let mut queue = pin!(async {
         let lane = match lane {
             Entry::Free(lane) => lane,
             Entry::Wait(rx) => rx.await.ok()?,
@@ -246,7 +248,7 @@ impl Driver<'_> {
         &self,
         follow: &mut watch::Receiver<Arc<Task>>,
         until: Instant,
-        work: impl Future<Output = T>,
+        work: Pin<&mut impl Future<Output = T>>,
     ) -> Wait<T> {
         let end = async {
             let ended = follow.wait_for(|t| t.state.is_terminal()).await.map(|t| Arc::clone(&t)).ok();
