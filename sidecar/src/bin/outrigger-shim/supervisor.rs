@@ -71,16 +71,17 @@ impl Supervisor {
         }
         signal_hook::low_level::pipe::register(signal_hook::consts::SIGCHLD, writer)?;
         let env = std::env::vars_os().filter(|(k, _)| !k.as_bytes().starts_with(PRIVATE)).collect();
+        let (program, generation, log) = (std::env::current_exe()?, generation()?, Log::start()?);
         let listener = listen::bind(&config.socket)
             .map_err(|e| io::Error::new(e.kind(), format!("can't bind {}: {e}", config.socket.display())))?;
         Ok(Self {
-            program: std::env::current_exe()?,
+            program,
             env,
-            generation: generation()?,
+            generation,
             listener,
             signals,
             terminate,
-            log: Log::start()?,
+            log,
             conns: BTreeMap::new(),
             children: BTreeMap::new(),
             next: 0,
