@@ -157,10 +157,8 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
         Arc::clone(&service),
         metrics.clone(),
     );
-    let local = local_api::TokenGate::router(
-        Arc::clone(&context.token),
-        servers.router().merge(service.local_router()),
-    );
+    let local =
+        local_api::TokenGate::router(Arc::clone(&context.token), servers.router().merge(service.local_router()));
 
     let tasks = TaskTracker::new();
     let stop = context.shutdown.clone();

@@ -174,7 +174,8 @@ async fn what_can_not_be_started_is_told_and_the_shim_stays() {
 
 #[tokio::test]
 async fn exit_and_stderr_are_reported() {
-    let (_dir, shim) = shim(1, &["sh", "-c", "head -c 100000 /dev/zero | tr '\\0' 'e' >&2; echo end >&2; exit 5"]).await;
+    let (_dir, shim) =
+        shim(1, &["sh", "-c", "head -c 100000 /dev/zero | tr '\\0' 'e' >&2; echo end >&2; exit 5"]).await;
     let (mut conn, _) = Conn::spawn(&shim.socket);
     let exit = conn.hear();
     assert_eq!(exit["exit"]["code"], 5);

@@ -257,7 +257,8 @@ pub fn init(id: u32) -> String {
 }
 
 pub fn call(id: impl Into<Value>, tool: &str, arguments: Value) -> String {
-    json!({"jsonrpc": "2.0", "id": id.into(), "method": "tools/call", "params": {"name": tool, "arguments": arguments}}).to_string()
+    json!({"jsonrpc": "2.0", "id": id.into(), "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
+        .to_string()
 }
 
 pub struct Reply {
