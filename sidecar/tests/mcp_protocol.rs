@@ -1,4 +1,5 @@
 //! Streamable HTTP in front of a stdio server: sessions, statuses, ids, streams.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod mcp_support;
 
@@ -29,6 +30,9 @@ async fn a_session_from_handshake_to_delete() {
     assert!((rig.metric("outrigger_mcp_sessions_ended_total", &[("reason", "deleted")]) - 1.0).abs() < 0.1);
 }
 
+/// Method, headers, body; status, code, part of the message.
+type Case<'a> = (&'a str, Vec<(&'a str, &'a str)>, String, u16, i64, &'a str);
+
 #[tokio::test]
 async fn every_refusal_has_its_status_and_says_why() {
     let rig = Rig::ready(&[]).await;
@@ -41,7 +45,7 @@ async fn every_refusal_has_its_status_and_says_why() {
         "[".repeat(10_000),
         "]".repeat(10_000)
     );
-    let cases: Vec<(&str, Vec<(&str, &str)>, String, u16, i64, &str)> = vec![
+    let cases: [Case<'_>; 20] = [
         ("POST", vec![json], ping.clone(), 400, -32600, "initialize"),
         ("POST", vec![json, ("mcp-session-id", "constructor")], ping.clone(), 404, -32600, "initialize again"),
         ("POST", vec![json, with, ("origin", "http://evil.example")], ping.clone(), 403, -32600, "Origin"),

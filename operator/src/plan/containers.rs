@@ -13,6 +13,8 @@ use crate::names;
 
 /// Folder of the shim in tool containers.
 const SHIM_DIR: &str = "/outrigger/bin";
+/// The same folder in the container that fills it: its image has a program where tools see the folder's parent.
+const INSTALL_DIR: &str = "/install";
 /// Folder of a tool's socket in its own container.
 const TOOL_RUN_DIR: &str = "/run/outrigger";
 /// Where the ConfigMap volumes of the sidecar are.
@@ -97,11 +99,11 @@ pub(super) fn install(input: &AgentInput<'_>) -> Value {
         "name": names::INSTALL_CONTAINER,
         "image": input.settings.sidecar_image,
         "imagePullPolicy": "IfNotPresent",
-        "args": ["install-shim", SHIM_DIR],
+        "args": ["install-shim", INSTALL_DIR],
         "resources": merge_resources(&input.settings.install_resources, None),
         "securityContext": restricted(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [mount(BIN_VOLUME, SHIM_DIR, false)],
+        "volumeMounts": [mount(BIN_VOLUME, INSTALL_DIR, false)],
     })
 }
 

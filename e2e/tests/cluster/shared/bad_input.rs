@@ -96,7 +96,7 @@ fn an_agent_that_does_not_answer_is_named() {
     installed();
     let ns = Namespace::new("bad-agent").unwrap();
     ns.apply(&agent("deaf", "").replace("port: 8000", "port: 8001")).unwrap();
-    refused(&ns, "oagent/deaf", "Ready", "AgentNotReady", &["8001"], s(60));
+    refused(&ns, "oagent/deaf", "Ready", "AgentNotAnswering", &["8001"], s(60));
     ns.apply(&agent("no-image", "").replace("e2e-agent:e2e", "e2e-agent:none")).unwrap();
     refused(&ns, "oagent/no-image", "Ready", "ImagePullFailed", &["agent", "e2e-agent:none"], s(60));
 }
