@@ -78,13 +78,16 @@ impl Caches {
             .collect()
     }
 
-    /// Metadata of the `ConfigMap`s of an owner.
-    pub fn config_maps_of(&self, namespace: &str, owner: &str) -> Vec<(String, Live)> {
+    /// Metadata of the `ConfigMap`s of an Agent, and of those that a deletion orphaned from one of its name.
+    pub fn config_maps_of(&self, namespace: &str, agent: &str, owner: &str) -> Vec<(String, Live)> {
         self.config_maps
             .state_filter(|c| c.metadata.namespace.as_deref() == Some(namespace))
             .into_iter()
             .map(|c| (c.metadata.name.clone().unwrap_or_default(), live_of(&c.metadata)))
-            .filter(|(_, live)| live.controller.as_ref().is_some_and(|(_, _, uid)| uid == owner))
+            .filter(|(_, live)| match &live.controller {
+                Some((_, _, uid)) => uid == owner,
+                None => live.labels.get(AGENT_LABEL).map(String::as_str) == Some(agent),
+            })
             .collect()
     }
 }

@@ -14,7 +14,6 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::Pod;
-use outrigger_protocol::config::ADMIN_PORT;
 use outrigger_protocol::status::PodStatus;
 use parking_lot::RwLock;
 use tokio::sync::mpsc;
@@ -140,13 +139,14 @@ pub fn channel() -> (mpsc::Sender<Touch>, mpsc::Receiver<Touch>) {
     mpsc::channel(QUEUE)
 }
 
-/// Reads pods until `shutdown`.
+/// Reads pods at `port` until `shutdown`.
 pub async fn run(
     facts: Facts,
     mut touches: mpsc::Receiver<Touch>,
     metrics: Metrics,
     shutdown: CancellationToken,
     on_change: OnChange,
+    port: u16,
 ) {
     let mut connector = HttpConnector::new();
     connector.set_connect_timeout(Some(READ_TIMEOUT));
@@ -165,7 +165,7 @@ pub async fn run(
             if entry.due <= now && reads.len() < MAX_READS {
                 entry.reading = true;
                 let (client, uid, address) = (client.clone(), uid.clone(), entry.address);
-                reads.spawn(async move { (uid, read(&client, address).await) });
+                reads.spawn(async move { (uid, read(&client, address, port).await) });
             } else if reads.len() < MAX_READS {
                 next = next.min(entry.due);
             }
@@ -238,13 +238,13 @@ fn finished(facts: &Facts, entries: &mut HashMap<String, Entry>, uid: &str, fact
     (!keep_last && facts.put(uid, fact)).then(|| entry.pod.clone())
 }
 
-async fn read(client: &Client<HttpConnector, Empty<Bytes>>, address: IpAddr) -> Fact {
+async fn read(client: &Client<HttpConnector, Empty<Bytes>>, address: IpAddr, port: u16) -> Fact {
     let host = match address {
         IpAddr::V4(a) => a.to_string(),
         IpAddr::V6(a) => format!("[{a}]"),
     };
     let text = |e: &dyn std::fmt::Display| e.to_string();
-    let uri = format!("http://{host}:{ADMIN_PORT}/status").parse().map_err(|e: http::uri::InvalidUri| text(&e))?;
+    let uri = format!("http://{host}:{port}/status").parse().map_err(|e: http::uri::InvalidUri| text(&e))?;
     let exchange = async {
         let response = client.get(uri).await.map_err(|e| text(&e))?;
         if response.status() != http::StatusCode::OK {

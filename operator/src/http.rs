@@ -1,5 +1,6 @@
 //! `/metrics`, `/livez` and `/readyz` on one port of every replica.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -21,18 +22,28 @@ use crate::metrics::Metrics;
 pub struct Health {
     metrics: Metrics,
     watches: Watches,
-    waiting: Arc<Mutex<Option<String>>>,
+    waiting: Arc<Mutex<BTreeSet<String>>>,
 }
+
+/// What is said before anything else is waited for.
+const STARTING: &str = "starting";
 
 impl Health {
     /// Not ready yet.
     pub fn new(metrics: Metrics, watches: Watches) -> Self {
-        Self { metrics, watches, waiting: Arc::new(Mutex::new(Some("starting".into()))) }
+        Self { metrics, watches, waiting: Arc::new(Mutex::new(BTreeSet::from([STARTING.to_owned()]))) }
     }
 
-    /// Says what is waited for; `None` means ready.
-    pub fn waits_for(&self, what: Option<&str>) {
-        *self.waiting.lock() = what.map(Into::into);
+    /// Something is waited for.
+    pub fn begin(&self, what: &str) {
+        self.waiting.lock().insert(what.to_owned());
+    }
+
+    /// It is there.
+    pub fn end(&self, what: &str) {
+        let mut waiting = self.waiting.lock();
+        waiting.remove(what);
+        waiting.remove(STARTING);
     }
 }
 
@@ -62,10 +73,11 @@ async fn livez(State(health): State<Health>) -> Response {
 }
 
 async fn readyz(State(health): State<Health>) -> Response {
-    match health.waiting.lock().clone() {
-        None => "ok\n".into_response(),
-        Some(what) => (StatusCode::SERVICE_UNAVAILABLE, format!("{what}\n")).into_response(),
+    let waiting: Vec<String> = health.waiting.lock().iter().cloned().collect();
+    if waiting.is_empty() {
+        return "ok\n".into_response();
     }
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", waiting.join("; "))).into_response()
 }
 
 /// Binds the address; where IPv6 is off, `[::]` means every IPv4 address.

@@ -122,6 +122,7 @@ async fn main() -> anyhow::Result<()> {
             settings: Arc::new(arguments.settings()),
             metrics: metrics.clone(),
             reporter,
+            health: health.clone(),
             concurrency: arguments.concurrency,
         };
         let mut tasks = JoinSet::new();

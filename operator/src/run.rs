@@ -12,6 +12,7 @@ use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::runtime::reflector::{Lookup, Store, store, store::Writer};
 use kube::{Api, Client, Resource};
 use outrigger_crds::{Agent, MCPServer, Skill};
+use outrigger_protocol::config::ADMIN_PORT;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +47,8 @@ pub struct Run {
     pub metrics: Metrics,
     /// Tells of outcomes.
     pub reporter: Reporter,
+    /// What is waited for.
+    pub health: Health,
     /// Reconciliations of one kind at once.
     pub concurrency: u16,
 }
@@ -65,12 +68,13 @@ pub async fn definitions(
             Err(_) => Some("the API server does not answer".into()),
         };
         let Some(missing) = missing else {
-            health.waits_for(None);
+            health.end(&said);
             return true;
         };
         if said != missing {
             warn!("waiting: {missing}");
-            health.waits_for(Some(&missing));
+            health.end(&said);
+            health.begin(&missing);
             said = missing;
         }
         tokio::select! {
@@ -166,6 +170,7 @@ pub async fn scope(run: Run, namespace: Option<String>, shutdown: CancellationTo
         applier: Applier::new(run.client.clone(), run.metrics.clone()),
         statuses: StatusWriter::new(run.client.clone(), run.metrics.clone()),
         reporter: run.reporter.clone(),
+        failures: controller::Failures::default(),
         metrics: run.metrics.clone(),
     });
 
@@ -181,7 +186,9 @@ pub async fn scope(run: Run, namespace: Option<String>, shutdown: CancellationTo
         let (object, gone) = split(change);
         let (m, s, c) = (m.clone(), s.clone(), c.clone());
         async move {
-            forget_status(&c, gone, object.meta().uid.as_deref());
+            if gone {
+                c.forget(object.meta());
+            }
             s.send(m.agent(&object, gone)).await;
         }
     });
@@ -190,7 +197,9 @@ pub async fn scope(run: Run, namespace: Option<String>, shutdown: CancellationTo
         let (object, gone) = split(change);
         let (m, s, c) = (m.clone(), s.clone(), c.clone());
         async move {
-            forget_status(&c, gone, object.meta().uid.as_deref());
+            if gone {
+                c.forget(object.meta());
+            }
             s.send(m.server(&object, gone)).await;
         }
     });
@@ -199,7 +208,9 @@ pub async fn scope(run: Run, namespace: Option<String>, shutdown: CancellationTo
         let (object, gone) = split(change);
         let (m, s, c) = (m.clone(), s.clone(), c.clone());
         async move {
-            forget_status(&c, gone, object.meta().uid.as_deref());
+            if gone {
+                c.forget(object.meta());
+            }
             s.send(m.skill(&object, gone)).await;
         }
     });
@@ -226,9 +237,12 @@ pub async fn scope(run: Run, namespace: Option<String>, shutdown: CancellationTo
         }
     });
 
+    let filling = format!("the caches of {} are being filled", namespace.as_deref().unwrap_or("all namespaces"));
+    run.health.begin(&filling);
     tokio::select! {
         () = shutdown.cancelled() => {}
         ready = synced(&caches) => if ready {
+            run.health.end(&filling);
             info!(namespace, "caches are filled; controllers start");
             work(&run, context, receivers, mapper, senders, facts, pods_touched, &shutdown).await;
         }
@@ -270,7 +284,7 @@ async fn work(
             controller::mcp_server::reconcile
         ),
         controller::run(caches.skills, receivers.skills, context.clone(), n, stop(), controller::skill::reconcile),
-        facts::run(facts, touched, run.metrics.clone(), stop(), on_change),
+        facts::run(facts, touched, run.metrics.clone(), stop(), on_change, ADMIN_PORT),
         async {
             tokio::select! {
                 () = shutdown.cancelled() => {}
@@ -284,12 +298,6 @@ fn split<K>(change: Change<K>) -> (Arc<K>, bool) {
     match change {
         Change::Seen(object) => (object, false),
         Change::Gone(object) => (object, true),
-    }
-}
-
-fn forget_status(context: &Context, gone: bool, uid: Option<&str>) {
-    if let Some(uid) = uid.filter(|_| gone) {
-        context.statuses.forget(uid);
     }
 }
 

@@ -8,7 +8,7 @@ mod decide;
 mod error;
 mod subset;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use kube::Client;
@@ -276,14 +276,6 @@ impl Applier {
         let key = (kind, namespace.to_owned(), name.to_owned());
         self.applied.lock().remove(&key);
         self.refused.lock().remove(&key);
-    }
-
-    /// Forgets all objects of a namespace and owner name that are not among `keep`. Bounds the memory.
-    pub fn keep_only(&self, owner: &Owner, keep: &BTreeSet<(ChildKind, String)>) {
-        let boot = format!("{}-boot-", owner.name);
-        self.applied.lock().retain(|(kind, namespace, name), _| {
-            *namespace != owner.namespace || !name.starts_with(&boot) || keep.contains(&(*kind, name.clone()))
-        });
     }
 
     fn failed(&self, verb: &'static str, object: &Planned, error: kube::Error) -> ApplyError {

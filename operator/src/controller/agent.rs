@@ -206,7 +206,7 @@ async fn scale(agent: &Agent, owner: &Owner, context: &Context) -> Result<(), Re
 async fn prune(owner: &Owner, plan: &AgentPlan, context: &Context) -> Result<(), ReconcileError> {
     let prefix = format!("{}-boot-", owner.name);
     let planned: BTreeSet<&str> = plan.objects.iter().map(|o| o.name.as_str()).collect();
-    let mut old = context.caches.config_maps_of(&owner.namespace, &owner.uid);
+    let mut old = context.caches.config_maps_of(&owner.namespace, &owner.name, &owner.uid);
     old.retain(|(name, _)| name.starts_with(&prefix) && !planned.contains(name.as_str()));
     if old.is_empty() {
         return Ok(());

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::{Action, Config, applier};
@@ -27,6 +27,7 @@ use crate::apply::{Applier, ApplyError};
 use crate::caches::{Caches, Guarded};
 use crate::facts::{Facts, Touch};
 use crate::metrics::Metrics;
+use crate::plan::ChildKind;
 use crate::report::{Note, Outcome, Reporter};
 use crate::settings::Settings;
 use crate::status::find;
@@ -65,8 +66,23 @@ pub struct Context {
     pub statuses: StatusWriter,
     /// Tells of outcomes.
     pub reporter: Reporter,
+    /// Failures in a row.
+    pub failures: Failures,
     /// Counts.
     pub metrics: Metrics,
+}
+
+impl Context {
+    /// Forgets a resource that is gone.
+    pub fn forget(&self, meta: &ObjectMeta) {
+        if let Some(uid) = &meta.uid {
+            self.statuses.forget(uid);
+            self.failures.reset(uid);
+        }
+        if let (Some(namespace), Some(name)) = (&meta.namespace, &meta.name) {
+            self.applier.forget(ChildKind::Deployment, namespace, name);
+        }
+    }
 }
 
 /// A reconciliation that came to its end.
@@ -133,7 +149,7 @@ type Reconciling<'a> = Pin<Box<dyn Future<Output = Result<Done, ReconcileError>>
 
 /// Failures in a row, by uid.
 #[derive(Default)]
-struct Failures(Mutex<HashMap<String, u32>>);
+pub struct Failures(Mutex<HashMap<String, u32>>);
 
 impl Failures {
     fn count(&self, uid: &str) -> u32 {
@@ -143,7 +159,8 @@ impl Failures {
         *count
     }
 
-    fn reset(&self, uid: &str) {
+    /// Starts over, as after a success or when the object is gone.
+    pub fn reset(&self, uid: &str) {
         self.0.lock().remove(uid);
     }
 }
@@ -169,7 +186,6 @@ pub async fn run<K>(
     K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
 {
     let kind = K::kind(&()).into_owned();
-    let failures = Arc::new(Failures::default());
     let stream = futures::stream::unfold((queue, shutdown, context.metrics.clone(), kind.clone()), |mut state| async {
         let next = tokio::select! {
             () = state.1.cancelled() => None,
@@ -181,11 +197,8 @@ pub async fn run<K>(
     });
     let config = Config::default().concurrency(concurrency).debounce(DEBOUNCE);
     let one = move |object: Arc<Guarded<K>>, context: Arc<Context>| {
-        let failures = failures.clone();
         let kind = kind.clone();
-        Box::pin(async move {
-            Ok::<_, std::convert::Infallible>(take_up(&object, &context, &failures, &kind, reconcile).await)
-        })
+        Box::pin(async move { Ok::<_, std::convert::Infallible>(take_up(&object, &context, &kind, reconcile).await) })
     };
     let policy = |_: Arc<Guarded<K>>, error: &std::convert::Infallible, _: Arc<Context>| match *error {};
     applier(one, policy, context, store, Box::pin(stream), config).for_each(|_| async {}).await;
@@ -194,7 +207,6 @@ pub async fn run<K>(
 async fn take_up<K>(
     object: &Guarded<K>,
     context: &Context,
-    failures: &Failures,
     kind: &str,
     reconcile: for<'a> fn(&'a K, &'a Context) -> Reconciling<'a>,
 ) -> Action
@@ -219,18 +231,18 @@ where
     running.dec();
     match result {
         Ok(done) => {
-            failures.reset(&uid);
+            context.failures.reset(&uid);
             context.reporter.report(object, &done.outcome, done.notes);
             Action::requeue(done.again.unwrap_or_else(|| jittered(REGULARLY)))
         }
         // What is left is the namespace's own business.
         Err(ReconcileError::Apply(ApplyError::NamespaceTerminating)) => {
-            failures.reset(&uid);
+            context.failures.reset(&uid);
             context.reporter.report(object, &Outcome::Unchanged, Vec::new());
             Action::requeue(jittered(REGULARLY))
         }
         Err(error) => {
-            let count = failures.count(&uid);
+            let count = context.failures.count(&uid);
             let outcome = match &error {
                 ReconcileError::Apply(e) => Outcome::Error(e.reason().into(), e.to_string()),
                 ReconcileError::Timeout => Outcome::Timeout,

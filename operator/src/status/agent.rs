@@ -164,13 +164,10 @@ fn accepted(seen: &Seen) -> Said {
 
 /// Whether enough pods serve and nothing stands in the way of the manifest.
 fn ready(agent: &Agent, seen: &Seen, counts: &Counts, problem: Option<&Problem>) -> Said {
-    let still = if counts.ready > 0 {
-        format!(
-            "; {} of the last accepted version still serve",
-            count(usize::try_from(counts.ready).unwrap_or(0), "pod")
-        )
-    } else {
-        String::new()
+    let still = match counts.ready {
+        0 => String::new(),
+        1 => "; 1 pod still serves as last accepted".into(),
+        more => format!("; {more} pods still serve as last accepted"),
     };
     if let Some(held) = &seen.held {
         return Said::no(&held.reason, format!("{}{still}", held.message));

@@ -55,6 +55,10 @@ pub fn status(server: &MCPServer, seen: &Seen, now: &Time) -> MCPServerStatus {
     }
 }
 
+fn uses(agents: usize) -> String {
+    if agents == 1 { "1 Agent uses it".into() } else { format!("{agents} Agents use it") }
+}
+
 fn accepted(seen: &Seen) -> Said {
     match &seen.error {
         Some(error) => Said::no(error.reason(), error.to_string()),
@@ -73,10 +77,7 @@ fn is_ready(seen: &Seen, container: &str, instances: &[(&PodView, Option<&Server
         return Said::yes("ScaledToZero", "the Agents that use it want no pod");
     }
     if instances.is_empty() {
-        return Said::no(
-            "NoInstances",
-            format!("no pod of the {} that use it has it yet", count(seen.agents, "Agent")),
-        );
+        return Said::no("NoInstances", format!("no pod has it yet; {}", uses(seen.agents)));
     }
     let summary = format!("{ready} of {} ready", count(instances.len(), "instance"));
     if ready == instances.len() {

@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::names::FIELD_MANAGER;
 
 /// Writes that may follow one another at once.
-const BURST: f64 = 8.0;
+const BURST: f64 = 16.0;
 /// Then one in this time: a tool that comes and goes all day stays cheap.
 const REFILL: Duration = Duration::from_secs(10);
 
@@ -90,11 +90,14 @@ impl StatusWriter {
         if previous == Some(status) {
             return Ok(Written::Unchanged);
         }
-        if let Some(wait) = self.take(uid) {
-            return Ok(Written::Later(wait));
-        }
         let kind = K::kind(&()).into_owned();
         let value = serde_json::to_value(status).unwrap_or_default();
+        // An answer to a new manifest never waits: such changes are as rare as their authors make them.
+        let before = previous.and_then(|p| serde_json::to_value(p).ok()).unwrap_or_default();
+        let answers = before.get("observedGeneration") != value.get("observedGeneration");
+        if let Some(wait) = self.take(uid).filter(|_| !answers) {
+            return Ok(Written::Later(wait));
+        }
         let body = json!({
             "apiVersion": K::api_version(&()),
             "kind": kind,
