@@ -199,7 +199,9 @@ fn container(pod: &str, status: &ContainerStatus) -> Option<Problem> {
                     ),
                 );
             }
-            "CreateContainerConfigError" if why.contains("runAsNonRoot") || why.contains("run as root") => {
+            "CreateContainerConfigError"
+                if ["runAsNonRoot", "run as root", "non-root policy"].iter().any(|words| why.contains(words)) =>
+            {
                 return problem(
                     "RunsAsRoot",
                     format!(

@@ -61,10 +61,12 @@ fn tools_that_cannot_start_say_why() {
     refused(&ns, "omcp/no-command", "Accepted", "CommandRequired", &["spec.command"], s(30));
     ns.apply(&tool("no-program", "", "").replace("[python3, -m, tool]", "[/no/such/program]")).unwrap();
     ns.apply(&tool("quitter", "--exit, \"7\"", "")).unwrap();
-    ns.apply(&tool("as-root", "", "  securityContext: {runAsUser: 0}")).unwrap();
+    // An image that names no user, and a user that is root.
+    ns.apply(&tool("as-root", "", "").replace("e2e-tool:e2e", "coredns:e2e")).unwrap();
+    ns.apply(&tool("to-root", "", "  securityContext: {runAsUser: 0}")).unwrap();
     ns.apply(&tool("banner", "--banner", "")).unwrap();
     for (name, server) in
-        [("a", "no-program"), ("b", "quitter"), ("c", "as-root"), ("d", "banner"), ("e", "no-command")]
+        [("a", "no-program"), ("b", "quitter"), ("c", "as-root"), ("f", "to-root"), ("d", "banner"), ("e", "no-command")]
     {
         ns.apply(&agent(name, &format!("  mcpServers: [{{name: {server}}}]"))).unwrap();
     }
@@ -79,7 +81,8 @@ fn tools_that_cannot_start_say_why() {
     };
     ready("a", &["no-program", "/no/such/program"]);
     ready("b", &["quitter", "exit code 7"]);
-    ready("c", &["tool-as-root", "runAsNonRoot"]);
+    ready("c", &["tool-as-root", "set runAsUser"]);
+    ready("f", &["tool-to-root", "set runAsUser"]);
     ready("e", &["no-command"]);
     ns.wait("oagent/d", "Ready", "True", "", s(60)).unwrap();
     assert_eq!(said(&send(&url(&ns, "d"), "tool banner echo {\"text\": \"hi\"}").unwrap()), "hi");
