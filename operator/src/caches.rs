@@ -35,7 +35,7 @@ pub struct Caches {
     pub config_maps: Store<PartialObjectMeta<ConfigMap>>,
     /// Services of ours, metadata only.
     pub services: Store<PartialObjectMeta<Service>>,
-    /// ServiceAccounts of ours, metadata only.
+    /// `ServiceAccount`s of ours, metadata only.
     pub service_accounts: Store<PartialObjectMeta<ServiceAccount>>,
 }
 

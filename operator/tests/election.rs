@@ -48,7 +48,7 @@ async fn a_holder_that_renews_keeps_it() {
         tokio::spawn(async move { first.keep(&shutdown).await })
     };
     let mut second = elector(&server, "b");
-    let try_for = tokio::time::timeout(Duration::from_secs(120), second.win(&shutdown)).await;
+    let try_for = tokio::time::timeout(Duration::from_mins(2), second.win(&shutdown)).await;
     assert!(try_for.is_err(), "never won");
     assert_eq!(holder(&server), "a");
     shutdown.cancel();
@@ -87,7 +87,7 @@ async fn shutdown_ends_the_wait() {
     server.put(LEASE, json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l", "namespace": "o"}, "spec": {"holderIdentity": "z", "leaseDurationSeconds": 3600}}));
     let stop = shutdown.clone();
     tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
         stop.cancel();
     });
     assert!(!elector(&server, "a").win(&shutdown).await);

@@ -49,14 +49,14 @@ async fn bed() -> Bed {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move { axum::serve(listener, router).await });
-    let (touches, touched) = facts::channel();
+    let (touches, inbox) = facts::channel();
     let (tell, changes) = mpsc::channel(64);
     let (facts, shutdown) = (Facts::default(), CancellationToken::new());
     let on_change: facts::OnChange = Arc::new(move |pod| {
         let _ = tell.try_send(pod);
     });
     let metrics = Metrics::new().unwrap();
-    tokio::spawn(facts::run(facts.clone(), touched, metrics, shutdown.clone(), on_change, port));
+    tokio::spawn(facts::run(facts.clone(), inbox, metrics, shutdown.clone(), on_change, port));
     Bed { facts, touches, changes, body, shutdown }
 }
 

@@ -408,7 +408,7 @@ async fn an_agent_waits_for_a_required_skill() {
     assert_eq!(condition(&world, AGENT, "SkillsReady").1, "InvalidSkill");
     assert!(world.server.get(DEPLOYMENT).is_none());
     world.server.edit(SKILL, |s| {
-        s["spec"]["source"]["inline"]["files"][0]["content"] = json!("---\nname: menu\ndescription: d\n---\nx")
+        s["spec"]["source"]["inline"]["files"][0]["content"] = json!("---\nname: menu\ndescription: d\n---\nx");
     });
     look_at_skill(&mut world).await;
     look(&mut world).await;

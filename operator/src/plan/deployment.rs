@@ -7,7 +7,7 @@ use super::identity::Identity;
 use super::{ChildKind, Planned};
 use crate::names::AGENT_LABEL;
 
-/// Old ReplicaSets kept; their boot `ConfigMap`s are not, as a rollback is a change of the Agent.
+/// Old `ReplicaSet`s kept; their boot `ConfigMap`s are not, as a rollback is a change of the Agent.
 const REVISION_HISTORY: i32 = 3;
 /// After this long without progress a rollout counts as stuck. Longer than the default start limit of a tool.
 const PROGRESS_DEADLINE_SECONDS: i32 = 600;

@@ -39,6 +39,7 @@ fn pod(ready: bool, status: Value) -> Pod {
     serde_json::from_value(json!({"metadata": {"name": "a-1", "uid": "p1"}, "status": status})).unwrap()
 }
 
+#[allow(clippy::unnecessary_wraps)]
 fn says(change: impl FnOnce(&mut Value)) -> Option<crate::facts::Fact> {
     let server = |name: &str, required: bool| json!({"name": name, "required": required, "phase": "Ready", "ready": true, "processes": 1, "crashes": 0, "tools": ["x"]});
     let mut value = json!({

@@ -211,7 +211,7 @@ impl tower::Service<Request<Body>> for Server {
         let server = self.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let bytes = body.collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+            let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             let query = parts.uri.query().unwrap_or_default();
             let (code, value) = server.answer(&parts.method, parts.uri.path(), query, &bytes);
             Ok(Response::builder().status(code).body(Full::from(value.to_string())).unwrap())
@@ -257,30 +257,30 @@ where
 impl World {
     pub fn new() -> Self {
         let server = Server::default();
-        let (agents, mut a) = cached::<DeserializeGuard<Agent>>("agents");
-        let (servers, mut b) = cached::<DeserializeGuard<MCPServer>>("mcpservers");
-        let (skills, mut c) = cached::<DeserializeGuard<Skill>>("skills");
-        let (deployments, mut d) = cached::<Deployment>("deployments");
-        let (pods, mut e) = cached("pods");
-        let (config_maps, mut f) = cached("configmaps");
-        let (services, mut g) = cached("services");
-        let (service_accounts, mut h) = cached("serviceaccounts");
+        let (agents, mut fill_agents) = cached::<DeserializeGuard<Agent>>("agents");
+        let (servers, mut fill_servers) = cached::<DeserializeGuard<MCPServer>>("mcpservers");
+        let (skills, mut fill_skills) = cached::<DeserializeGuard<Skill>>("skills");
+        let (deployments, mut fill_deployments) = cached::<Deployment>("deployments");
+        let (pods, mut fill_pods) = cached("pods");
+        let (config_maps, mut fill_config_maps) = cached("configmaps");
+        let (services, mut fill_services) = cached("services");
+        let (service_accounts, mut fill_accounts) = cached("serviceaccounts");
         let fill = Box::new(move |server: &Server| {
-            a.fill(server);
-            b.fill(server);
-            c.fill(server);
-            d.fill(server);
-            e.fill(server);
-            f.fill(server);
-            g.fill(server);
-            h.fill(server);
+            fill_agents.fill(server);
+            fill_servers.fill(server);
+            fill_skills.fill(server);
+            fill_deployments.fill(server);
+            fill_pods.fill(server);
+            fill_config_maps.fill(server);
+            fill_services.fill(server);
+            fill_accounts.fill(server);
         });
         let client = server.client();
         let metrics = Metrics::new().unwrap();
         let (reporter, publisher) =
             Reporter::new(client.clone(), "test".into(), metrics.clone(), CancellationToken::new());
         tokio::spawn(publisher);
-        let (touches, touched) = facts::channel();
+        let (touches, inbox) = facts::channel();
         let context = Context {
             client: client.clone(),
             settings: Arc::new(Settings::new("registry.example/outrigger:1")),
@@ -293,7 +293,7 @@ impl World {
             failures: Failures::default(),
             metrics,
         };
-        let mut world = Self { server, context, touched, fill };
+        let mut world = Self { server, context, touched: inbox, fill };
         world.sync();
         world
     }
