@@ -179,8 +179,9 @@ fn the_leader_and_a_kubelet_may_die() {
     println!("a change was carried out {:?} after the leader was killed", elapsed(begin));
     let fault = format!("{}/e2e/cluster/fault", root());
     run(&fault, &["kill", "kubelet-n2"]).unwrap();
-    let report: Value = serde_json::from_str(&load.join().unwrap().unwrap()).unwrap();
+    let report = load.join().unwrap();
     run(&fault, &["start", "kubelet-n2"]).unwrap();
+    let report: Value = serde_json::from_str(&report.unwrap()).unwrap();
     eventually("the node is back", s(60), || {
         let node = outrigger_e2e::get(&["get", "node", "n2"])?;
         ensure(condition(&node, "Ready")["status"] == "True", || node["status"]["conditions"].to_string())
