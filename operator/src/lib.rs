@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod caches;
+pub mod check;
 pub mod client;
 pub mod controller;
 pub mod election;

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
+use outrigger_operator::check;
 use outrigger_operator::client::{Watches, connect};
 use outrigger_operator::election::Elector;
 use outrigger_operator::http::{self, Health};
@@ -19,7 +20,28 @@ use tracing_subscriber::EnvFilter;
 
 /// Reconciles Agent, MCPServer and Skill.
 #[derive(Parser)]
-#[command(name = "outrigger-operator", version)]
+#[command(name = "outrigger-operator", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+struct Program {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    arguments: Option<Arguments>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Checks an installation with the operator's own rights; ends with one line per fault.
+    Check {
+        /// Address of the operator's health, such as `http://outrigger-operator.outrigger-system.svc:19465`.
+        #[arg(long)]
+        url: String,
+        /// Namespaces that the operator watches, with commas between them; none means all.
+        #[arg(long, default_value = "")]
+        watch_namespaces: String,
+    },
+}
+
+#[derive(Args)]
 struct Arguments {
     /// Image of sidecar and shim.
     #[arg(long, env = "OUTRIGGER_SIDECAR_IMAGE")]
@@ -88,7 +110,19 @@ impl Arguments {
 async fn main() -> anyhow::Result<()> {
     // The only error is that there is one already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let arguments = Arguments::parse();
+    let program = Program::parse();
+    if let Some(Command::Check { url, watch_namespaces }) = program.command {
+        let client = kube::Client::try_default().await.context("no way to the API server")?;
+        let faults = check::check(&client, &names(&watch_namespaces), &url).await;
+        anyhow::ensure!(faults.is_empty(), "{}", faults.join("\n"));
+        eprintln!("the kinds are served, they may be listed, the operator is ready");
+        return Ok(());
+    }
+    let arguments = program.arguments.context("no arguments")?;
+    operate(arguments).await
+}
+
+async fn operate(arguments: Arguments) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .json()

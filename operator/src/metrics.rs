@@ -10,7 +10,7 @@ pub struct Metrics {
     registry: Registry,
     /// `outrigger_operator_reconciles_total{kind,outcome}`
     pub reconciles: IntCounterVec,
-    /// `outrigger_operator_reconcile_seconds{kind}`
+    /// `outrigger_operator_reconcile_duration_seconds{kind}`
     pub reconcile_seconds: HistogramVec,
     /// `outrigger_operator_queue_depth{kind}`
     pub queue: IntGaugeVec,
@@ -55,7 +55,7 @@ impl Metrics {
         let leader = IntGauge::new("outrigger_operator_leader", "1 while this replica holds the Lease, else 0.")?;
         registry.register(Box::new(leader.clone()))?;
         let reconcile_seconds = HistogramVec::new(
-            HistogramOpts::new("outrigger_operator_reconcile_seconds", "Duration of one reconciliation, by kind.")
+            HistogramOpts::new("outrigger_operator_reconcile_duration_seconds", "Duration of one reconciliation, by kind.")
                 .buckets(vec![0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0]),
             &["kind"],
         )?;

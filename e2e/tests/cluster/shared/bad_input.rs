@@ -65,9 +65,14 @@ fn tools_that_cannot_start_say_why() {
     ns.apply(&tool("as-root", "", "").replace("e2e-tool:e2e", "coredns:e2e")).unwrap();
     ns.apply(&tool("to-root", "", "  securityContext: {runAsUser: 0}")).unwrap();
     ns.apply(&tool("banner", "--banner", "")).unwrap();
-    for (name, server) in
-        [("a", "no-program"), ("b", "quitter"), ("c", "as-root"), ("f", "to-root"), ("d", "banner"), ("e", "no-command")]
-    {
+    for (name, server) in [
+        ("a", "no-program"),
+        ("b", "quitter"),
+        ("c", "as-root"),
+        ("f", "to-root"),
+        ("d", "banner"),
+        ("e", "no-command"),
+    ] {
         ns.apply(&agent(name, &format!("  mcpServers: [{{name: {server}}}]"))).unwrap();
     }
     let ready = |agent: &str, words: &[&str]| {
