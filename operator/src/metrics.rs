@@ -110,6 +110,16 @@ impl Metrics {
             metrics.running.with_label_values(&[kind]);
             metrics.status_writes.with_label_values(&[kind]);
         }
+        for verb in ["get", "list", "patch", "patch_status", "delete"] {
+            for reason in ["Connection", "ServerError", "Forbidden"] {
+                metrics.api_errors.with_label_values(&[verb, reason]);
+            }
+        }
+        for kind in ["ServiceAccount", "ConfigMap", "Service", "Deployment"] {
+            for cause in ["created", "changed", "foreign_change", "deleted", "dry_run"] {
+                metrics.writes.with_label_values(&[kind, cause]);
+            }
+        }
         for outcome in ["ok", "error"] {
             metrics.pod_reads.with_label_values(&[outcome]);
         }

@@ -79,6 +79,7 @@ pub async fn run<K, F, Fut>(
     if let Some(labels) = labels {
         config = config.labels(labels);
     }
+    metrics.watch_errors.with_label_values(&[&resource]);
     let reader = writer.as_reader();
     let mut stream = Box::pin(watcher(api, config).backoff(WatchBackoff::default()));
     let mut failing = false;

@@ -257,6 +257,23 @@ impl Applier {
         }
     }
 
+    /// Makes an object that nobody owns one of the owner's.
+    pub async fn adopt(
+        &self,
+        owner: &Owner,
+        kind: ChildKind,
+        name: &str,
+        reference: serde_json::Value,
+    ) -> Result<(), ApplyError> {
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..Default::default() };
+        let body = json!({"metadata": {"ownerReferences": [reference]}});
+        match api(&self.client, kind, &owner.namespace).patch(name, &params, &Patch::Merge(&body)).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_gone(&error) => Ok(()),
+            Err(error) => Err(ApplyError::of("patch", kind, name, error)),
+        }
+    }
+
     /// Sets `spec.replicas` of a Deployment that is otherwise left as it was last rendered.
     pub async fn scale(&self, owner: &Owner, name: &str, replicas: i32) -> Result<(), ApplyError> {
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..Default::default() };

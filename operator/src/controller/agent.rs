@@ -211,13 +211,20 @@ async fn prune(owner: &Owner, plan: &AgentPlan, context: &Context) -> Result<(),
     if old.is_empty() {
         return Ok(());
     }
+    for (name, _) in old.iter().filter(|(_, live)| live.controller.is_none()) {
+        // Left behind by a deletion that orphaned it: it goes with this Agent at the latest.
+        context
+            .applier
+            .adopt(owner, ChildKind::ConfigMap, name, plan::owner_reference(&owner.name, &owner.uid))
+            .await?;
+    }
+    // Not seen yet, or not written while a part is missing: there is no hurry.
     let deployment = context.caches.deployment(&owner.namespace, &owner.name, &owner.uid);
-    if let Some(deployment) = &deployment {
-        // Until its controller has seen the newest template it may still make pods of an older one.
-        let status = deployment.status.as_ref();
-        if status.and_then(|s| s.observed_generation) < deployment.metadata.generation {
-            return Ok(());
-        }
+    let Some(deployment) = deployment else { return Ok(()) };
+    // Until its controller has seen the newest template it may still make pods of an older one.
+    let observed = deployment.status.as_ref().and_then(|s| s.observed_generation);
+    if observed < deployment.metadata.generation {
+        return Ok(());
     }
     let pods = context.caches.pods_of(&owner.namespace, &owner.name, &context.facts);
     let sets: Api<ReplicaSet> = Api::namespaced(context.client.clone(), &owner.namespace);
@@ -232,7 +239,7 @@ async fn prune(owner: &Owner, plan: &AgentPlan, context: &Context) -> Result<(),
     });
     let in_sets = active.filter_map(|s| s.spec.as_ref()?.template.as_ref()?.spec.as_ref());
     let in_pods = pods.iter().filter_map(|p| p.pod.spec.as_ref());
-    let in_deployment = deployment.iter().filter_map(|d| d.spec.as_ref()?.template.spec.as_ref());
+    let in_deployment = deployment.spec.iter().filter_map(|s| s.template.spec.as_ref());
     let used: BTreeSet<String> = in_sets
         .chain(in_pods)
         .chain(in_deployment)

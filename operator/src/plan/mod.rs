@@ -195,6 +195,11 @@ pub fn agent(input: &AgentInput<'_>) -> Result<AgentPlan, PlanError> {
     })
 }
 
+/// Reference by which an object belongs to an Agent.
+pub fn owner_reference(agent: &str, uid: &str) -> Value {
+    identity::owner::<Agent>(agent, uid)
+}
+
 /// Label selector of an Agent's pods, as autoscalers want it.
 pub fn selector(agent: &str) -> String {
     format!("{}={agent}", crate::names::AGENT_LABEL)

@@ -1,6 +1,6 @@
 //! Writing statuses: only on change, and never in a storm.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
@@ -16,10 +16,13 @@ use crate::apply::{ApplyError, cut, is_gone, older, reason_of};
 use crate::metrics::Metrics;
 use crate::names::FIELD_MANAGER;
 
-/// Writes that may follow one another at once.
-const BURST: f64 = 16.0;
-/// Then one in this time: a tool that comes and goes all day stays cheap.
+/// Returns to a state told before that may follow one another at once.
+const BURST: f64 = 8.0;
+/// Then one in this time: a tool that comes and goes all day stays cheap. What was not told before is told at once.
 const REFILL: Duration = Duration::from_secs(10);
+/// States remembered of one object, and for how long.
+const REMEMBERED: usize = 12;
+const REMEMBERED_FOR: Duration = Duration::from_secs(180);
 
 /// What came of a write.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +44,8 @@ struct Budget {
 
 struct Last {
     budget: Budget,
+    /// States told lately: types, statuses and reasons of the conditions.
+    told: VecDeque<(String, Instant)>,
     /// What was written last, for as long as the cache has not seen it.
     status: Option<(Value, String)>,
 }
@@ -95,7 +100,7 @@ impl StatusWriter {
         // An answer to a new manifest never waits: such changes are as rare as their authors make them.
         let before = previous.and_then(|p| serde_json::to_value(p).ok()).unwrap_or_default();
         let answers = before.get("observedGeneration") != value.get("observedGeneration");
-        if let Some(wait) = self.take(uid).filter(|_| !answers) {
+        if let Some(wait) = self.take(uid, &state(&value)).filter(|_| !answers) {
             return Ok(Written::Later(wait));
         }
         let body = json!({
@@ -124,25 +129,45 @@ impl StatusWriter {
         }
     }
 
-    /// Takes one write out of the budget; else how long until there is one.
-    fn take(&self, uid: &str) -> Option<Duration> {
+    /// Takes one write out of the budget, if this state was told before; else how long until there is one.
+    fn take(&self, uid: &str, state: &str) -> Option<Duration> {
         let now = Instant::now();
         let mut last = self.last.lock();
-        let entry = last
-            .entry(uid.to_owned())
-            .or_insert_with(|| Last { budget: Budget { tokens: BURST, at: now }, status: None });
-        let earned = now.saturating_duration_since(entry.budget.at).as_secs_f64() / REFILL.as_secs_f64();
-        entry.budget.tokens = (entry.budget.tokens + earned).min(BURST);
-        entry.budget.at = now;
-        if entry.budget.tokens >= 1.0 {
+        let entry = last.entry(uid.to_owned()).or_insert_with(|| Last {
+            budget: Budget { tokens: BURST, at: now },
+            told: VecDeque::new(),
+            status: None,
+        });
+        entry.told.retain(|(_, at)| now.saturating_duration_since(*at) < REMEMBERED_FOR);
+        let told_before = entry.told.iter().any(|(told, _)| told == state);
+        if told_before {
+            let earned = now.saturating_duration_since(entry.budget.at).as_secs_f64() / REFILL.as_secs_f64();
+            entry.budget.tokens = (entry.budget.tokens + earned).min(BURST);
+            entry.budget.at = now;
+            if entry.budget.tokens < 1.0 {
+                return Some(REFILL.mul_f64(1.0 - entry.budget.tokens));
+            }
             entry.budget.tokens -= 1.0;
-            return None;
         }
-        Some(REFILL.mul_f64(1.0 - entry.budget.tokens))
+        entry.told.retain(|(told, _)| told != state);
+        entry.told.push_back((state.to_owned(), now));
+        if entry.told.len() > REMEMBERED {
+            entry.told.pop_front();
+        }
+        None
     }
 
     /// Forgets an object that is gone.
     pub fn forget(&self, uid: &str) {
         self.last.lock().remove(uid);
     }
+}
+
+/// What a status says, without its numbers and words.
+fn state(status: &Value) -> String {
+    let conditions = status.get("conditions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let text = |c: &Value, key: &str| c.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let parts: Vec<_> =
+        conditions.iter().flat_map(|c| [text(c, "type"), text(c, "status"), text(c, "reason")]).collect();
+    parts.join("/")
 }
