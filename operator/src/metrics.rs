@@ -55,8 +55,11 @@ impl Metrics {
         let leader = IntGauge::new("outrigger_operator_leader", "1 while this replica holds the Lease, else 0.")?;
         registry.register(Box::new(leader.clone()))?;
         let reconcile_seconds = HistogramVec::new(
-            HistogramOpts::new("outrigger_operator_reconcile_duration_seconds", "Duration of one reconciliation, by kind.")
-                .buckets(vec![0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0]),
+            HistogramOpts::new(
+                "outrigger_operator_reconcile_duration_seconds",
+                "Duration of one reconciliation, by kind.",
+            )
+            .buckets(vec![0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0]),
             &["kind"],
         )?;
         registry.register(Box::new(reconcile_seconds.clone()))?;
