@@ -112,7 +112,7 @@ pub enum ReconcileError {
     /// A request failed.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// It took longer than `TIMEOUT`.
+    /// It took longer than one may.
     #[error("took longer than {} s", TIMEOUT.as_secs())]
     Timeout,
 }
