@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use outrigger_e2e::{Namespace, run_with};
 
-use crate::bed::{SYSTEM, installed, name, operator_pods, pods, root, s, scrape, send, url};
+use crate::bed::{SYSTEM, client_file, installed, name, operator_pods, pods, root, s, scrape, url};
 
 /// Names of the metric families in a scrape.
 fn families(text: &str) -> BTreeSet<String> {
@@ -21,9 +21,7 @@ fn metrics_are_documented_and_bounded() {
     let ns = Namespace::new("metrics").unwrap();
     ns.kubectl(&["apply", "-f", &format!("{}/examples/burger-seller/", root())]).unwrap();
     ns.wait("oagent/burger-seller", "Ready", "True", "", s(90)).unwrap();
-    for text in ["one cheeseburger", "nothing that is on the menu"] {
-        send(&url(&ns, "burger-seller"), text).unwrap();
-    }
+    client_file("examples/burger-seller/order.py", &[&url(&ns, "burger-seller")]).unwrap();
     let mut found = BTreeSet::new();
     for pod in pods(&ns, "burger-seller").unwrap() {
         let text = scrape(&ns.name, name(&pod), 19464).unwrap();
