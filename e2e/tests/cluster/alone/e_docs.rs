@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use outrigger_e2e::{Namespace, run_with};
+use outrigger_e2e::{Namespace, kubectl, run_with};
 
 use crate::bed::{SYSTEM, client_file, installed, name, operator_pods, pods, root, s, scrape, url};
 
@@ -119,4 +119,14 @@ fn every_example_is_accepted() {
         }
     }
     assert!(checked >= 3, "{checked} examples");
+}
+
+#[test]
+fn the_demo_runs_on_a_cluster_that_is_there() {
+    installed();
+    let context = kubectl(&["config", "current-context"]).unwrap();
+    let said = outrigger_e2e::run("make", &["-C", root(), "demo", &format!("CONTEXT={}", context.trim())]).unwrap();
+    assert!(said.contains("TASK_STATE_COMPLETED") && said.contains("Pick it up at"), "{said}");
+    assert!(said.matches("=== ").count() > 10, "each stage prints its name and time: {said}");
+    kubectl(&["delete", "-f", &format!("{}/examples/burger-seller/", root()), "--wait=false"]).unwrap();
 }
