@@ -36,6 +36,8 @@ pub struct Run {
     pub p99: Duration,
     /// User and system time that the watched process took for a call.
     pub cpu: Duration,
+    /// Share of all processors that other work of the machine took, if known.
+    pub foreign: Option<f64>,
 }
 
 /// Runs the clients at once: warm-up, then the measured phase, in which the CPU time of process `watched` is counted.
@@ -43,17 +45,18 @@ pub fn run<C: Client>(clients: &mut [C], phases: Phases, watched: u32) -> Result
     if !phases.warm.is_zero() {
         phase(clients, phases.warm)?;
     }
-    let cpu = procfs::cpu(watched)?;
+    let (cpu, work) = (procfs::cpu(watched)?, procfs::work()?);
     let began = Instant::now();
     let mut latencies = phase(clients, phases.measured)?;
     let took = began.elapsed();
     let cpu = procfs::cpu(watched)?.saturating_sub(cpu);
+    let foreign = procfs::work()?.zip(work).and_then(|(after, before)| after.foreign_since(before, took));
     latencies.sort_unstable();
     let calls = latencies.len();
     let at = |share: usize| latencies.get((calls * share / 100).min(calls.saturating_sub(1))).copied();
     let (p50, p99) = at(50).zip(at(99)).context("no call was made")?;
     let per_call = u32::try_from(calls).context("too many calls")?;
-    Ok(Run { rate: f64::from(per_call) / took.as_secs_f64(), p50, p99, cpu: cpu / per_call })
+    Ok(Run { rate: f64::from(per_call) / took.as_secs_f64(), p50, p99, cpu: cpu / per_call, foreign })
 }
 
 fn phase<C: Client>(clients: &mut [C], time: Duration) -> Result<Vec<Duration>> {
@@ -114,6 +117,18 @@ impl Summary {
     }
 }
 
+/// What to say of other work on the machine while the runs were measured.
+pub fn noise<'a>(runs: impl Iterator<Item = &'a Run>) -> Option<String> {
+    let mut shares: Vec<f64> = runs.filter_map(|r| r.foreign).collect();
+    shares.sort_by(f64::total_cmp);
+    let (middle, most) = (shares.get(shares.len() / 2)?, shares.last()?);
+    Some(format!(
+        "Other work took {:.0} % of the processors while this was measured (median of the runs), {:.0} % at most.",
+        middle * 100.0,
+        most * 100.0
+    ))
+}
+
 /// The median; nothing at all has the median zero.
 pub fn median(values: impl Iterator<Item = Duration>) -> Duration {
     let mut values: Vec<Duration> = values.collect();
@@ -150,6 +165,7 @@ mod tests {
             p50: Duration::from_millis(ms),
             p99: Duration::from_millis(2 * ms),
             cpu: Duration::from_micros(ms),
+            foreign: None,
         };
         let summary = Summary::of(&[run(5.0, 1), run(1.0, 9), run(3.0, 4)]).unwrap();
         assert_eq!((summary.rate, summary.range), (3.0, (1.0, 5.0)));

@@ -41,6 +41,49 @@ fn parse_ticks(stat: &str) -> Result<u64> {
     Ok(next()? + next()?)
 }
 
+/// Work that all processors have done so far, and the part of it that this process can see as done by processes.
+/// Only the first process of a namespace of its own sees no process but those of the benchmark; else nothing is known.
+pub fn work() -> Result<Option<Work>> {
+    if std::process::id() != 1 {
+        return Ok(None);
+    }
+    let stat = read("/proc/stat")?;
+    let mut own = 0;
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().filter(|n| n.bytes().all(|b| b.is_ascii_digit())) else { continue };
+        // It may have ended since.
+        own += read(&format!("/proc/{pid}/stat")).and_then(|s| parse_ticks(&s)).unwrap_or(0);
+    }
+    Ok(Some(Work { all: parse_busy(&stat)?, own }))
+}
+
+/// Clock ticks that processors were busy.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    all: u64,
+    own: u64,
+}
+
+impl Work {
+    /// Share of all processors that other work took since an earlier moment, from 0 to 1.
+    pub fn foreign_since(self, before: Self, time: Duration) -> Option<f64> {
+        let ticks = (self.all - before.all).saturating_sub(self.own.saturating_sub(before.own));
+        let cores = std::thread::available_parallelism().ok()?.get();
+        let (ticks, cores) = (f64::from(u32::try_from(ticks).ok()?), f64::from(u32::try_from(cores).ok()?));
+        let all = time.as_secs_f64() * f64::from(u32::try_from(rustix::param::clock_ticks_per_second()).ok()?) * cores;
+        (all > 0.0).then(|| (ticks / all).min(1.0))
+    }
+}
+
+/// The first line of `/proc/stat`: user, nice, system, idle, waiting for I/O, interrupts, soft interrupts, stolen.
+fn parse_busy(stat: &str) -> Result<u64> {
+    let line = stat.lines().next().and_then(|l| l.strip_prefix("cpu ")).context("/proc/stat")?;
+    let fields: Vec<u64> = line.split_ascii_whitespace().filter_map(|f| f.parse().ok()).take(8).collect();
+    let idle = fields.iter().skip(3).take(2).sum::<u64>();
+    Ok(fields.iter().sum::<u64>() - idle)
+}
+
 /// The machine's load average over one minute.
 pub fn load_average() -> Result<f64> {
     let text = read("/proc/loadavg")?;
@@ -70,6 +113,18 @@ mod tests {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 10 0 0 0 30 12 0 0 20 0 1 0 5 1 1";
         assert_eq!(parse_ticks(stat).unwrap(), 42);
         assert!(parse_ticks("7 (a) S 1").is_err());
+        assert_eq!(parse_busy("cpu  1 2 4 100 100 8 16 32 64 64\ncpu0 9\n").unwrap(), 63);
+        assert!(parse_busy("intr 1").is_err());
+    }
+
+    #[test]
+    fn foreign_work_is_what_is_not_our_own() {
+        let before = Work { all: 1000, own: 100 };
+        let cores = std::thread::available_parallelism().unwrap().get() as u64;
+        let after = Work { all: 1000 + 100 * cores, own: 100 + 75 * cores };
+        let share = after.foreign_since(before, Duration::from_secs(1)).unwrap();
+        let ticks = f64::from(u32::try_from(rustix::param::clock_ticks_per_second()).unwrap());
+        assert!((share * ticks - 25.0).abs() < 1e-6, "{share}");
     }
 
     #[test]

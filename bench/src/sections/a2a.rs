@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 
 use super::{forced, load};
 use crate::a2a::{Answer, Sender};
-use crate::load::{Run, Summary};
+use crate::load::{Run, Summary, noise};
 use crate::peers;
 use crate::procfs;
 use crate::report::{Goal, Section, Table, mb, ms, whole};
@@ -101,6 +101,7 @@ pub async fn section(settings: &Settings) -> Result<Section> {
          newest 10 000, a2a-sdk all."
             .to_owned(),
     ];
-    let notes = notes.into_iter().chain(forced(&killed)).collect();
+    let noise = noise(systems.iter().flat_map(|s| s.runs.iter().flatten()));
+    let notes = notes.into_iter().chain(noise).chain(forced(&killed)).collect();
     Ok(Section { title: "A2A: SendMessage over JSON-RPC", table, notes, goals })
 }

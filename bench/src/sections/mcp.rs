@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::{forced, load};
-use crate::load::{Run, Summary};
+use crate::load::{Run, Summary, noise};
 use crate::mcp::{Endpoint, Pipe, Session};
 use crate::peers::Proxy;
 use crate::procfs::{self, Memory};
@@ -90,6 +90,7 @@ pub async fn section(settings: &Settings) -> Result<Section> {
          same child, a process for each client.",
         mb(shim.resident)
     ));
+    section.notes.extend(noise(systems.iter().flat_map(|s| s.runs.iter().flatten())));
     section.notes.extend(forced(&killed));
     Ok(section)
 }
@@ -123,7 +124,7 @@ fn report(systems: &[System]) -> Result<Section> {
                 ms(summary.p99),
                 if peer { ms(summary.cpu) } else { "-".to_owned() },
                 if peer { mb(system.memory.resident) } else { "-".to_owned() },
-                if system.name == own.name { "-".to_owned() } else { format!("{ratio:.1}×") },
+                if peer && system.name != own.name { format!("{ratio:.1}×") } else { "-".to_owned() },
             ]);
         }
         if index == 0 {
