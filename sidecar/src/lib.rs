@@ -4,15 +4,15 @@
 //! pipe. [`context::Context`] is what every part gets: configuration, drain, metrics registry, shutdown.
 
 pub mod a2a;
-// pub mod admin;
+pub mod admin;
 pub mod config;
 pub mod context;
 pub mod drain;
-// pub mod health;
+pub mod health;
 pub mod local_api;
 pub mod logging;
 pub mod mcp;
 pub mod metrics;
-// pub mod run;
+pub mod run;
 pub mod serve;
 pub mod skills;

@@ -1,1 +1,25 @@
-//! Agent2Agent (A2A) 1.0: model, errors, states and card rules.
+//! Agent2Agent (A2A) 1.0 on raw JSON, and the executor contract.
+//!
+//! `parts`, `metadata` and `artifacts` are never re-typed: they stay the JSON text that came in ([`raw::Raw`]), so that
+//! integers, unknown members and the order of members survive. Only what the sidecar must understand is read.
+//!
+//! - [`envelope`], [`method`], [`version`], [`errors`]: a JSON-RPC request and its answer.
+//! - [`send`], [`params`], [`part`]: parameters and their rules.
+//! - [`state`], [`task`], [`conversation`]: what a task is and how it may change.
+//! - [`turn`], [`answer`]: the executor contract, `outrigger/v1`.
+
+pub mod answer;
+pub mod conversation;
+pub mod envelope;
+pub mod errors;
+pub mod fault;
+pub mod message;
+pub mod method;
+pub mod params;
+pub mod part;
+pub mod raw;
+pub mod send;
+pub mod state;
+pub mod task;
+pub mod turn;
+pub mod version;

@@ -1,1 +1,173 @@
-//! A2A: binding, service, executor, store.
+//! A2A: a request walks binding → service → executor → store and back.
+
+pub mod binding;
+pub mod card;
+mod client;
+mod drive;
+pub mod executor;
+mod gate;
+mod ids;
+mod lane;
+pub mod metrics;
+mod probe;
+mod service;
+pub mod store;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::routing::{any, get, post};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request, Response, StatusCode};
+use outrigger_protocol::a2a::errors::Kind;
+use outrigger_protocol::status::{CardStatus, PartStatus};
+use serde::Serialize;
+use tokio::sync::watch;
+
+use crate::context::Context;
+use binding::jsonrpc;
+use card::Card;
+use executor::{BadPath, Executor, Timing};
+use gate::Gate;
+use metrics::Metrics;
+use service::Tasks;
+use store::{Memory, Store};
+
+/// How often what is past its retention is forgotten.
+const SWEEP_EVERY: Duration = Duration::from_mins(1);
+
+/// A skill as a turn shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SkillRef {
+    /// Name of the Skill.
+    pub name: String,
+    /// Its folder in the agent container.
+    pub path: String,
+}
+
+/// Why the A2A side does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A path of the configuration is none.
+    #[error(transparent)]
+    Path(#[from] BadPath),
+    /// Two parts use one metric's name.
+    #[error("metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+    /// `urls` of the context is no JSON.
+    #[error("local URLs: {0}")]
+    Urls(#[from] serde_json::Error),
+}
+
+/// The A2A side of the sidecar.
+pub struct Service {
+    tasks: Arc<Tasks>,
+    card: Arc<Card>,
+    agent: watch::Receiver<PartStatus>,
+}
+
+impl Service {
+    /// Starts it: with tasks in memory, and a probe of the handler that runs until shutdown.
+    pub fn start(ctx: &Context, skills: Arc<dyn Fn() -> Vec<SkillRef> + Send + Sync>) -> Result<Arc<Self>, StartError> {
+        Self::start_with(ctx, skills, Timing::default())
+    }
+
+    /// With other waits than the contract's; for tests.
+    pub fn start_with(
+        ctx: &Context,
+        skills: Arc<dyn Fn() -> Vec<SkillRef> + Send + Sync>,
+        timing: Timing,
+    ) -> Result<Arc<Self>, StartError> {
+        let metrics = Metrics::register(&ctx.registry)?;
+        let store: Arc<dyn Store> = Arc::new(Memory::new(ctx.live.clone(), metrics.clone()));
+        let executor = Arc::new(Executor::new(&ctx.boot.runtime, &ctx.token, timing, metrics.clone())?);
+        let gate = Gate::new(ctx.live.clone(), metrics.clone());
+        let tasks = Arc::new(Tasks {
+            ctx: ctx.clone(),
+            store: Arc::clone(&store),
+            executor: Arc::clone(&executor),
+            gate: Arc::clone(&gate),
+            lanes: Arc::default(),
+            metrics: metrics.clone(),
+            skills,
+            urls: serde_json::to_string(&*ctx.urls)?,
+        });
+        let (status, agent) = watch::channel(probe::unknown());
+        tokio::spawn(probe::watch_handler(ctx.clone(), executor, metrics, status));
+        tokio::spawn(keep_house(ctx.clone(), store, gate));
+        Ok(Arc::new(Self { tasks, card: Arc::new(Card::new(ctx.live.clone())), agent }))
+    }
+
+    /// What is served on [`outrigger_protocol::config::A2A_PORT`]: JSON-RPC at the root, the card at its paths.
+    pub fn router(&self) -> axum::Router {
+        let rpc = post(|State(tasks): State<Arc<Tasks>>, request: Request<Body>| jsonrpc::handle(tasks, request));
+        let mut router = axum::Router::new().route("/", rpc).with_state(Arc::clone(&self.tasks));
+        for path in card::PATHS {
+            let card = Arc::clone(&self.card);
+            let serve = any(move |request: Request<Body>| {
+                let response = card.respond(request.method(), request.headers());
+                std::future::ready(response)
+            });
+            router = router.route(path, serve);
+        }
+        router
+    }
+
+    /// What is served on the local API, under the token: `/tasks/{id}`, the whole of a task.
+    pub fn local_router(&self) -> axum::Router {
+        axum::Router::new().route("/tasks/{id}", get(whole_task)).with_state(Arc::clone(&self.tasks))
+    }
+
+    /// Whether the handler is there, by the last probe.
+    pub fn agent_status(&self) -> PartStatus {
+        self.agent.borrow().clone()
+    }
+
+    /// Follows [`Self::agent_status`].
+    pub fn watch_agent(&self) -> watch::Receiver<PartStatus> {
+        self.agent.clone()
+    }
+
+    /// The card as served.
+    pub fn card_status(&self) -> CardStatus {
+        CardStatus { digest: self.card.digest() }
+    }
+}
+
+async fn whole_task(State(tasks): State<Arc<Tasks>>, Path(id): Path<String>) -> Response<Body> {
+    let mut text = String::new();
+    let status = match tasks.get_for_agent(&id).await {
+        Ok(task) => {
+            task.write(None, &mut text);
+            StatusCode::OK
+        }
+        Err(error) => {
+            text.push_str("{\"error\":");
+            error.write(&mut text);
+            text.push('}');
+            if error.kind == Kind::TaskNotFound { StatusCode::NOT_FOUND } else { StatusCode::INTERNAL_SERVER_ERROR }
+        }
+    };
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    *response.status_mut() = status;
+    response
+}
+
+/// Forgets what is old, and lets waiting turns in when a limit was raised.
+async fn keep_house(ctx: Context, store: Arc<dyn Store>, gate: Arc<Gate>) {
+    let mut live = ctx.live.clone();
+    let mut gone = false;
+    loop {
+        tokio::select! {
+            () = ctx.shutdown.cancelled() => return,
+            () = tokio::time::sleep(SWEEP_EVERY) => store.sweep().await,
+            changed = live.changed(), if !gone => {
+                gone = changed.is_err();
+                gate.pump();
+            }
+        }
+    }
+}

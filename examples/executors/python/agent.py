@@ -1,0 +1,12 @@
+import json, os
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Agent(BaseHTTPRequestHandler):
+    def do_POST(self):
+        turn = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps({"text": "You said: " + turn["text"]}).encode())
+
+ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", 8000))), Agent).serve_forever()

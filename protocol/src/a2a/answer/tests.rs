@@ -1,0 +1,162 @@
+use std::cell::Cell;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn judge(status: u16, content_type: Option<&str>, body: &[u8]) -> String {
+    let count = Cell::new(0);
+    let new_id = || {
+        count.set(count.get() + 1);
+        format!("id{}", count.get())
+    };
+    let scope = Scope { task: "t", context: "c", new_id: &new_id };
+    let mut repairs = Vec::new();
+    let answer = head(status, content_type, &mut repairs).and_then(|form| read(&form, body, &scope, &mut repairs));
+    let told = match answer {
+        Err(fault) => format!("{}: {fault}", fault.shown_reason()),
+        Ok(Answer { outcome, memo }) => {
+            let what = match outcome {
+                Outcome::Error(fault) => format!("{}: {fault}", fault.shown_reason()),
+                Outcome::Message(m) => format!("message {}", m.to_raw("c", None).as_str()),
+                Outcome::Change(c) => format!(
+                    "{} said {} artifacts {}",
+                    c.state.map_or("-", State::short),
+                    c.said.map_or("-".into(), |s| s.as_str().to_owned()),
+                    c.artifacts.iter().map(|a| a.json.as_str()).collect::<Vec<_>>().join(" ")
+                ),
+            };
+            what + &memo.map(|m| format!(" memo {}", m.as_str())).unwrap_or_default()
+        }
+    };
+    let rules: Vec<_> = repairs.iter().map(|r| r.label()).collect();
+    format!("{told}{}{}", if rules.is_empty() { "" } else { "  repairs " }, rules.join(" "))
+}
+
+fn table(rows: &[&str]) -> String {
+    let row = |body: &&str| format!("{body}\n    {}\n", judge(200, Some("application/json"), body.as_bytes()));
+    rows.iter().map(row).collect::<Vec<_>>().concat()
+}
+
+#[test]
+fn answers_of_the_contract() {
+    insta::assert_snapshot!(table(&[
+        r#"{"text":"hi"}"#,
+        "{}",
+        r#"{"text":""}"#,
+        r#"{"parts":[ {"data":9007199254740993,"x":1.0} , {"text":"b"} ]}"#,
+        r#"{"text":"a","parts":[{"text":"b"}]}"#,
+        r#"{"state":"input-required","text":"Confirm?","memo":{"burgers":2.0}}"#,
+        r#"{"state":"TASK_STATE_AUTH_REQUIRED"}"#,
+        r#"{"artifacts":[{"artifactId":"r","name":"Receipt","parts":[{"data":1e400}],"z":1}],"text":"Thank you."}"#,
+        r#"{"artifacts":[{"parts":[{"text":"x"}]}]}"#,
+        r#"{"artifacts":[],"text":"x"}"#,
+        r#"{"state":"rejected","text":"no"}"#,
+        r#"{"state":"failed"}"#,
+        r#"{"message":{"parts":[{"text":"hello"}],"metadata":{"n":1}}}"#,
+        r#"{"error":"broken","memo":1}"#,
+        r#"{"error":{"message":"broken","reason":"grill_broken"}}"#,
+        r#"{"memo":null}"#,
+    ]));
+}
+
+#[test]
+fn answers_that_are_repaired() {
+    insta::assert_snapshot!(table(&[
+        "\u{feff}{\"text\":\"hi\"}",
+        r#"{"text":"hi","output":1}"#,
+        r#"{"state":"INPUT_REQUIRED","text":"?"}"#,
+        r#"{"parts":["a",{"text":"b"}]}"#,
+        r#"{"message":"hello"}"#,
+        r#"{"message":{"role":"ROLE_USER","taskId":"x","parts":["a"]}}"#,
+        r#"{"artifacts":[{"artifactId":"a","parts":[{"text":"1"}]},{"artifact_id":"a","parts":[{"text":"2"}]}]}"#,
+    ]));
+}
+
+#[test]
+fn answers_that_are_refused() {
+    let memo = format!(r#"{{"memo":"{}"}}"#, "x".repeat(MAX_MEMO_BYTES));
+    let rows = [
+        "",
+        "{\"text\":\"hal",
+        "[]",
+        "null",
+        r#"{"Text":"hi"}"#,
+        r#"{"text":7}"#,
+        r#"{"text":"a","text":"b"}"#,
+        r#"{"parts":[{"txt":"a"}]}"#,
+        r#"{"parts":"a"}"#,
+        r#"{"state":"working"}"#,
+        r#"{"state":"done"}"#,
+        r#"{"state":7}"#,
+        r#"{"artifacts":{}}"#,
+        r#"{"artifacts":[{"artifactId":"a"}]}"#,
+        r#"{"artifacts":[{"artifactId":7,"parts":[{"text":"a"}]}]}"#,
+        r#"{"message":{"parts":[]}}"#,
+        r#"{"message":{"parts":[{"text":"a"}]},"text":"b"}"#,
+        r#"{"error":"a","state":"failed"}"#,
+        r#"{"error":{"reason":"x"}}"#,
+        r#"{"error":{"message":"a","reason":"two words"}}"#,
+    ];
+    insta::assert_snapshot!(table(&rows));
+    assert!(judge(200, Some("application/json"), memo.as_bytes()).starts_with("memo_too_large"));
+    let deep = "{\"text\":".repeat(200);
+    assert!(judge(200, Some("application/json"), deep.as_bytes()).starts_with("answer_too_deep"));
+}
+
+#[test]
+fn heads() {
+    let rows: [(u16, Option<&str>, &[u8]); 16] = [
+        (200, Some("text/plain; charset=utf-8"), b"hi"),
+        (200, Some("text/plain"), b"h\xffi"),
+        (200, Some("text/plain"), b""),
+        (200, Some("Application/JSON; charset=utf-8"), b"{\"text\":\"hi\"}"),
+        (200, None, b"{\"text\":\"hi\"}"),
+        (200, None, b"hi"),
+        (200, None, b""),
+        (200, Some("text/html"), b"{\"text\":\"hi\"}"),
+        (200, Some("text/html"), b"<html></html>"),
+        (201, Some("application/json"), b"{\"text\":\"hi\"}"),
+        (202, None, b""),
+        (204, None, b""),
+        (302, None, b""),
+        (404, None, b""),
+        (500, Some("application/json"), b"{\"text\":\"hi\"}"),
+        (200, Some("text/event-stream"), b""),
+    ];
+    let table = rows
+        .iter()
+        .map(|(s, t, b)| format!("{s} {t:?} {}\n    {}\n", String::from_utf8_lossy(b), judge(*s, *t, b)))
+        .collect::<Vec<_>>()
+        .concat();
+    insta::assert_snapshot!(table);
+}
+
+proptest! {
+    #[test]
+    fn any_answer_is_survived(body in any::<String>(), kind in 0_usize..3) {
+        judge(200, [Some("application/json"), Some("text/plain"), None][kind], body.as_bytes());
+    }
+
+    #[test]
+    fn answers_with_any_members_give_json(
+        text in prop::option::of(any::<String>()),
+        parts in prop::collection::vec(any::<String>(), 0..4),
+        state in 0_usize..8,
+    ) {
+        let mut object = serde_json::Map::new();
+        if let Some(text) = text {
+            object.insert("text".into(), text.into());
+        }
+        object.insert("parts".into(), parts.iter().map(|p| serde_json::json!({"text": p})).collect());
+        object.insert("state".into(), State::ALL[state].short().into());
+        let body = serde_json::Value::Object(object).to_string();
+        let new_id = || "id".to_owned();
+        let scope = Scope { task: "t", context: "c", new_id: &new_id };
+        if let Ok(Answer { outcome: Outcome::Change(c), .. }) = read(&Form::Json, body.as_bytes(), &scope, &mut Vec::new()) {
+            for json in c.said.iter().chain(c.artifacts.iter().map(|a| &a.json)) {
+                prop_assert!(serde_json::from_str::<serde_json::Value>(json.as_str()).is_ok());
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Writing a turn for the handler (`docs/executor-contract.md`).
+
+use super::conversation::Conversation;
+use super::raw::{Raw, push_key, push_list, push_text};
+use super::state::State;
+use super::task::Artifact;
+
+/// Version of the contract.
+pub const CONTRACT: &str = "outrigger/v1";
+/// Most messages of a task in a turn.
+pub const MAX_HISTORY: usize = 50;
+/// Most bytes of messages of a task in a turn.
+pub const MAX_HISTORY_BYTES: usize = 1 << 20;
+
+/// What a turn is made of.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// Id of the turn.
+    pub id: &'a str,
+    /// The caller's message as JSON.
+    pub message: &'a str,
+    /// Its text.
+    pub text: &'a str,
+    /// The task.
+    pub task: &'a str,
+    /// The state in which the message met it.
+    pub state: State,
+    /// What was said before, oldest first.
+    pub history: &'a [Raw],
+    /// What the task's status said, after all of `history`.
+    pub said: Option<&'a Raw>,
+    /// Its artifacts.
+    pub artifacts: &'a [Artifact],
+    /// The context.
+    pub context: &'a str,
+    /// What the context remembers from before the message.
+    pub conversation: &'a Conversation,
+    /// Skills as JSON.
+    pub skills: &'a str,
+    /// Local URLs as JSON.
+    pub urls: &'a str,
+}
+
+impl Turn<'_> {
+    /// The turn as JSON.
+    pub fn to_json(&self) -> String {
+        let mut bytes = 0;
+        let said: Vec<&str> = self.history.iter().chain(self.said).map(Raw::as_str).collect();
+        let keep = said
+            .iter()
+            .rev()
+            .take(MAX_HISTORY)
+            .take_while(|m| {
+                bytes += m.len();
+                bytes <= MAX_HISTORY_BYTES
+            })
+            .count();
+        let history = &said[said.len() - keep..];
+        let capacity = self.message.len() + self.text.len() + self.conversation.size() + self.urls.len();
+        let mut out = String::with_capacity(capacity + bytes.min(MAX_HISTORY_BYTES) + self.skills.len() + 512);
+        out.push_str("{\"contract\":\"");
+        out.push_str(CONTRACT);
+        out.push('"');
+        push_key(&mut out, "turn");
+        push_text(&mut out, self.id);
+        out.push_str(",\"attempt\":1");
+        push_key(&mut out, "message");
+        out.push_str(self.message);
+        push_key(&mut out, "text");
+        push_text(&mut out, self.text);
+        out.push_str(",\"task\":{");
+        push_key(&mut out, "id");
+        push_text(&mut out, self.task);
+        push_key(&mut out, "contextId");
+        push_text(&mut out, self.context);
+        push_key(&mut out, "state");
+        push_text(&mut out, self.state.wire());
+        push_key(&mut out, "history");
+        push_list(&mut out, history.iter().copied());
+        out.push_str(",\"artifacts\":[");
+        for (i, artifact) in self.artifacts.iter().enumerate() {
+            out.push_str(if i > 0 { ",{" } else { "{" });
+            push_key(&mut out, "artifactId");
+            push_text(&mut out, &artifact.id);
+            if let Some(name) = &artifact.name {
+                push_key(&mut out, "name");
+                push_text(&mut out, name);
+            }
+            let _ = std::fmt::Write::write_fmt(&mut out, format_args!(",\"bytes\":{}}}", artifact.json.size()));
+        }
+        out.push_str("]},\"context\":{");
+        push_key(&mut out, "id");
+        push_text(&mut out, self.context);
+        if let Some(memo) = &self.conversation.memo {
+            push_key(&mut out, "memo");
+            out.push_str(memo.as_str());
+        }
+        push_key(&mut out, "messages");
+        push_list(&mut out, self.conversation.messages.iter().map(Raw::as_str));
+        out.push_str("},\"caller\":{\"anonymous\":true},\"skills\":");
+        out.push_str(self.skills);
+        out.push_str(",\"urls\":");
+        out.push_str(self.urls);
+        out.push('}');
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_as_json() {
+        let raw = Raw::assembled;
+        let artifacts = [
+            Artifact { id: "a".into(), name: Some("A".into()), json: raw("{\"artifactId\":\"a\"}") },
+            Artifact { id: "b".into(), name: None, json: raw("{}") },
+        ];
+        let mut conversation = Conversation::default();
+        conversation.push(&raw("{\"m\":0}"));
+        conversation.set_memo(&raw("{\"n\":9007199254740993}"));
+        let history: Vec<_> = (0..60).map(|i| raw(&i.to_string())).collect();
+        let question = raw("{\"q\":1}");
+        let turn = Turn {
+            id: "turn",
+            message: r#"{"messageId":"m","parts":[ {"text":"say \"hi\""} ],"z":1.0}"#,
+            text: "say \"hi\"",
+            task: "t",
+            state: State::InputRequired,
+            history: &history,
+            said: Some(&question),
+            artifacts: &artifacts,
+            context: "c",
+            conversation: &conversation,
+            skills: r#"[{"name":"menu","path":"/skills/menu"}]"#,
+            urls: r#"{"mcp":{},"tasks":"http://127.0.0.1:19900/t/x/tasks"}"#,
+        };
+        let json = turn.to_json();
+        assert!(json.contains(turn.message) && !json.contains("\"history\":[10,"));
+        insta::assert_snapshot!(json);
+        let fat: Vec<_> = (0..3).map(|_| raw(&format!("\"{}\"", "x".repeat(MAX_HISTORY_BYTES / 2 - 1)))).collect();
+        let json = Turn { history: &fat, said: None, ..turn }.to_json();
+        assert!(json.len() < MAX_HISTORY_BYTES, "only one of three halves and a bit fits");
+    }
+}

@@ -1,0 +1,3 @@
+//! Wire bindings of A2A.
+
+pub mod jsonrpc;

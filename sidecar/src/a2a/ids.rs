@@ -1,0 +1,87 @@
+//! Ids and trace context.
+
+use http::{HeaderMap, HeaderValue};
+use rand::Rng;
+
+/// A new random UUID, from the thread's own generator: no system call per id.
+pub fn uuid() -> String {
+    let mut buffer = uuid::Uuid::encode_buffer();
+    uuid::Builder::from_random_bytes(rand::rng().random()).into_uuid().hyphenated().encode_lower(&mut buffer).to_owned()
+}
+
+/// W3C trace context of a request, as the handler gets it.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// `traceparent`: the caller's trace with a span of ours, or a new trace.
+    pub parent: HeaderValue,
+    /// `tracestate`, if the caller's trace goes on.
+    pub state: Option<HeaderValue>,
+}
+
+impl Trace {
+    /// Continues the caller's trace; begins one when there is none or it is malformed.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let mut random = rand::rng();
+        let span: u64 = random.random_range(1..=u64::MAX);
+        let given = headers.get("traceparent").and_then(|v| v.to_str().ok()).and_then(trace_and_flags);
+        let (parent, state) = match given {
+            Some((trace, flags)) => (format!("00-{trace}-{span:016x}-{flags}"), headers.get("tracestate").cloned()),
+            None => (format!("00-{:032x}-{span:016x}-01", random.random_range(1..=u128::MAX)), None),
+        };
+        let parent = HeaderValue::from_str(&parent).unwrap_or_else(|_| HeaderValue::from_static(""));
+        Self { parent, state }
+    }
+
+    /// The trace id, for logs.
+    pub fn id(&self) -> &str {
+        self.parent.to_str().ok().and_then(|p| p.get(3..35)).unwrap_or_default()
+    }
+}
+
+/// Trace id and flags of a `traceparent`; later versions may have more after the flags.
+fn trace_and_flags(value: &str) -> Option<(&str, &str)> {
+    let hex = |s: &str, len| s.len() == len && s.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let mut fields = value.split('-');
+    let (version, trace, span, flags) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    let zero = |s: &str| s.bytes().all(|b| b == b'0');
+    let good = hex(version, 2) && hex(trace, 32) && hex(span, 16) && hex(flags, 2);
+    let good = good && version != "ff" && !zero(trace) && !zero(span) && (version != "00" || fields.next().is_none());
+    good.then_some((trace, flags))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(value: &str) -> Trace {
+        let mut headers = HeaderMap::new();
+        headers.insert("traceparent", value.parse().unwrap());
+        headers.insert("tracestate", "a=1".parse().unwrap());
+        Trace::of(&headers)
+    }
+
+    #[test]
+    fn a_good_trace_goes_on_and_a_bad_one_is_replaced() {
+        let trace = of("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
+        let parent = trace.parent.to_str().unwrap();
+        assert!(parent.starts_with("00-0af7651916cd43dd8448eb211c80319c-") && parent.ends_with("-00"));
+        assert!(!parent.contains("b7ad6b7169203331") && trace.state.is_some());
+        for bad in [
+            "",
+            "00-0-0-0",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-00",
+        ] {
+            let trace = of(bad);
+            assert!(trace_and_flags(trace.parent.to_str().unwrap()).is_some() && trace.state.is_none(), "{bad}");
+            assert_eq!(trace.id().len(), 32);
+        }
+    }
+
+    #[test]
+    fn uuids_are_of_version_4() {
+        let id = uuid();
+        assert_eq!(uuid::Uuid::parse_str(&id).unwrap().get_version_num(), 4);
+        assert_ne!(id, uuid());
+    }
+}

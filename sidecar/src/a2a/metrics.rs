@@ -1,0 +1,136 @@
+//! Metrics of the A2A side.
+
+use outrigger_protocol::a2a::state::State;
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
+
+/// Handles of all metrics; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// Requests by method and outcome.
+    pub requests: IntCounterVec,
+    /// Time from a request's head to its answer.
+    pub request_seconds: HistogramVec,
+    /// Tasks in the store by state.
+    pub tasks: IntGaugeVec,
+    /// Tasks that entered a state.
+    pub transitions: IntCounterVec,
+    /// Tasks that left the store before their retention was over.
+    pub evicted: IntCounter,
+    /// Turns at work.
+    pub turns_in_flight: IntGauge,
+    /// Turns that wait.
+    pub turns_queued: IntGauge,
+    /// Time of a turn at work.
+    pub turn_seconds: Histogram,
+    /// Clear mistakes in answers that were put right.
+    pub repairs: IntCounterVec,
+    /// Turns without a usable answer.
+    pub failures: IntCounterVec,
+    /// Turns that were sent again.
+    pub retries: IntCounterVec,
+    /// Answers that came after their task had ended.
+    pub late: IntCounter,
+    /// Whether the handler answered its last probe.
+    pub agent_up: IntGauge,
+}
+
+impl Metrics {
+    /// Registers all of them.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let counters = |name: &str, help: &str, labels: &[&str]| {
+            let v = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(v.clone()))?;
+            Ok::<_, prometheus::Error>(v)
+        };
+        let counter = |name: &str, help: &str| {
+            let v = IntCounter::new(name, help)?;
+            registry.register(Box::new(v.clone()))?;
+            Ok::<_, prometheus::Error>(v)
+        };
+        let gauge = |name: &str, help: &str| {
+            let v = IntGauge::new(name, help)?;
+            registry.register(Box::new(v.clone()))?;
+            Ok::<_, prometheus::Error>(v)
+        };
+        let buckets =
+            vec![0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
+        let request_seconds = HistogramVec::new(
+            HistogramOpts::new(
+                "outrigger_a2a_request_duration_seconds",
+                "Time from the head of an A2A request to its answer.",
+            )
+            .buckets(buckets.clone()),
+            &["method"],
+        )?;
+        registry.register(Box::new(request_seconds.clone()))?;
+        let turn_seconds = Histogram::with_opts(
+            HistogramOpts::new(
+                "outrigger_a2a_turn_duration_seconds",
+                "Time a turn was at work, from its place to its answer.",
+            )
+            .buckets(buckets),
+        )?;
+        registry.register(Box::new(turn_seconds.clone()))?;
+        let tasks = IntGaugeVec::new(Opts::new("outrigger_a2a_tasks", "Tasks in the store by state."), &["state"])?;
+        registry.register(Box::new(tasks.clone()))?;
+        let metrics = Self {
+            requests: counters(
+                "outrigger_a2a_requests_total",
+                "A2A requests by method and outcome (ok or the error).",
+                &["method", "outcome"],
+            )?,
+            request_seconds,
+            tasks,
+            transitions: counters("outrigger_a2a_task_transitions_total", "Tasks that entered a state.", &["state"])?,
+            evicted: counter(
+                "outrigger_a2a_tasks_evicted_total",
+                "Ended tasks that made room for new ones before their retention was over.",
+            )?,
+            turns_in_flight: gauge("outrigger_a2a_turns_in_flight", "Turns at work in the handler.")?,
+            turns_queued: gauge("outrigger_a2a_turns_queued", "Turns that wait for a place.")?,
+            turn_seconds,
+            repairs: counters(
+                "outrigger_a2a_answer_repairs_total",
+                "Clear mistakes in the handler's answers that were put right, by rule of the executor contract.",
+                &["rule"],
+            )?,
+            failures: counters(
+                "outrigger_a2a_turn_failures_total",
+                "Turns without a usable answer, by reason of the executor contract.",
+                &["reason"],
+            )?,
+            retries: counters(
+                "outrigger_a2a_turn_retries_total",
+                "Turns that were offered again because the handler had not taken them: connection refused, or busy (429, 503).",
+                &["reason"],
+            )?,
+            late: counter(
+                "outrigger_a2a_late_answers_total",
+                "Answers of the handler that were dropped because their task had ended.",
+            )?,
+            agent_up: gauge("outrigger_a2a_agent_up", "Whether the handler answered its last probe (1) or not (0).")?,
+        };
+        // A series that is there from the start can be alerted on.
+        for state in State::ALL {
+            metrics.tasks.with_label_values(&[state.short()]).set(0);
+            metrics.transitions.with_label_values(&[state.short()]).reset();
+        }
+        Ok(metrics)
+    }
+
+    /// A task in the store went from one state to another; `None` is outside of it.
+    pub fn moved(&self, from: Option<State>, to: Option<State>) {
+        if from == to {
+            return;
+        }
+        if let Some(from) = from {
+            self.tasks.with_label_values(&[from.short()]).dec();
+        }
+        if let Some(to) = to {
+            self.tasks.with_label_values(&[to.short()]).inc();
+            self.transitions.with_label_values(&[to.short()]).inc();
+        }
+    }
+}
