@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -64,15 +65,10 @@ impl Sender {
     pub fn size_of(&mut self, task: &str) -> Result<usize> {
         self.request.clear();
         write!(self.request, r#"{{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{{"id":"{task}"}}}}"#)?;
-        self.exchange()?;
-        ensure!(find(&self.answer, self.want), "GetTask: {}", shown(&self.answer));
-        Ok(self.answer.len())
-    }
-
-    fn exchange(&mut self) -> Result<()> {
         let head = self.connection.request("POST", "/", HEADERS, self.request.as_bytes(), &mut self.answer)?;
         ensure!(head.status == 200, "status {}: {}", head.status, shown(&self.answer));
-        Ok(())
+        ensure!(find(&self.answer, self.want), "GetTask: {}", shown(&self.answer));
+        Ok(self.answer.len())
     }
 }
 
@@ -85,7 +81,7 @@ fn shown(answer: &[u8]) -> String {
 }
 
 impl Client for Sender {
-    fn call(&mut self) -> Result<()> {
+    fn send(&mut self) -> Result<()> {
         self.number += 1;
         self.request.clear();
         write!(
@@ -93,8 +89,17 @@ impl Client for Sender {
             r#"{{"jsonrpc":"2.0","id":{0},"method":"SendMessage","params":{{"message":{{"messageId":"m-{1}-{0}","role":"ROLE_USER","parts":[{{"text":"{2}"}}]}}}}}}"#,
             self.number, self.client, self.text
         )?;
-        self.exchange()?;
+        self.connection.send("POST", "/", HEADERS, self.request.as_bytes())
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        let head = self.connection.receive(&mut self.answer)?;
+        ensure!(head.status == 200, "status {}: {}", head.status, shown(&self.answer));
         ensure!(find(&self.answer, self.want), "not the answer to {}: {}", self.request, shown(&self.answer));
         Ok(())
+    }
+
+    fn source(&self) -> Option<BorrowedFd<'_>> {
+        self.connection.socket()
     }
 }

@@ -5,6 +5,7 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -65,6 +66,12 @@ impl Connection {
         content: &[u8],
         body: &mut Vec<u8>,
     ) -> Result<Head> {
+        self.send(method, path, headers, content)?;
+        self.receive(body)
+    }
+
+    /// Sends a request; [`Self::receive`] must follow.
+    pub fn send(&mut self, method: &str, path: &str, headers: &str, content: &[u8]) -> Result<()> {
         self.deadline = Instant::now() + PATIENCE;
         self.request.clear();
         write!(
@@ -79,6 +86,18 @@ impl Connection {
             None => self.open()?,
         };
         stream.write_all(&self.request).context("writing the request")?;
+        self.stream = Some(stream);
+        Ok(())
+    }
+
+    /// The socket, while a response is awaited.
+    pub fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.stream.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Reads the whole of a response into `body`.
+    pub fn receive(&mut self, body: &mut Vec<u8>) -> Result<Head> {
+        let mut stream = self.stream.take().context("no request was sent")?;
         let head = loop {
             let head = self.head(&mut stream)?;
             // 100 and 103 announce the response proper.
@@ -87,7 +106,7 @@ impl Connection {
             }
         };
         body.clear();
-        self.body(&mut stream, method, &head, body)?;
+        self.body(&mut stream, &head, body)?;
         if !head.close {
             self.stream = Some(stream);
         }
@@ -171,8 +190,8 @@ impl Connection {
         Ok(head)
     }
 
-    fn body(&mut self, stream: &mut TcpStream, method: &str, head: &Head, body: &mut Vec<u8>) -> Result<()> {
-        if method == "HEAD" || matches!(head.status, 204 | 304) {
+    fn body(&mut self, stream: &mut TcpStream, head: &Head, body: &mut Vec<u8>) -> Result<()> {
+        if matches!(head.status, 204 | 304) {
             return Ok(());
         }
         if !head.chunked {

@@ -1,19 +1,37 @@
-//! The load generator: a thread for each client, each with one call in flight.
+//! The load generator: one thread that serves all clients as their answers come, each with one call in flight.
+//!
+//! A thread for each client would sleep in each call, and the kernel would charge the server for waking it.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::time::Instant;
 
 use crate::procfs;
 
-/// Most calls of one client in one phase.
-const MOST_CALLS: usize = 1_000_000;
+/// Most calls in one phase.
+const MOST_CALLS: usize = 5_000_000;
+/// Nothing at all comes for this long: a broken run.
+const SILENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 /// One client: makes one call after the other and fails when an answer is not what it should be.
 pub trait Client: Send {
-    /// Makes one call and judges its answer.
-    fn call(&mut self) -> Result<()>;
+    /// Begins a call.
+    fn send(&mut self) -> Result<()>;
+
+    /// Waits for the answer and judges it.
+    fn receive(&mut self) -> Result<()>;
+
+    /// What gets readable when the answer comes.
+    fn source(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Makes one call.
+    fn call(&mut self) -> Result<()> {
+        self.send()?;
+        self.receive()
+    }
 }
 
 /// How long the phases of a run last.
@@ -60,30 +78,54 @@ pub fn run<C: Client>(clients: &mut [C], phases: Phases, watched: u32) -> Result
 }
 
 fn phase<C: Client>(clients: &mut [C], time: Duration) -> Result<Vec<Duration>> {
-    let deadline = Instant::now() + time;
-    let each: Vec<Result<Vec<Duration>>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = clients.iter_mut().map(|c| scope.spawn(move || repeat(c, deadline))).collect();
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a client panicked")))).collect()
-    });
-    let mut all = Vec::new();
-    for latencies in each {
-        let latencies = latencies?;
-        ensure!(!latencies.is_empty(), "a client made no call in {} s", time.as_secs_f64());
-        all.extend(latencies);
+    let mut latencies = Vec::new();
+    let mut began = Instant::now();
+    let deadline = began + time;
+    // When the call in flight of each client began; none when the client is done.
+    let mut calls: Vec<Option<Instant>> = Vec::with_capacity(clients.len());
+    for client in clients.iter_mut() {
+        client.send()?;
+        calls.push(Some(began));
+        began = Instant::now();
     }
-    Ok(all)
+    let mut ready = Vec::new();
+    loop {
+        answered(clients, &calls, &mut ready)?;
+        if ready.is_empty() {
+            return Ok(latencies);
+        }
+        for index in ready.drain(..) {
+            clients[index].receive()?;
+            let now = Instant::now();
+            latencies.extend(calls[index].map(|began| now - began));
+            let more = now < deadline && latencies.len() < MOST_CALLS;
+            calls[index] = more.then_some(now);
+            if more {
+                clients[index].send()?;
+            }
+        }
+    }
 }
 
-fn repeat(client: &mut impl Client, deadline: Instant) -> Result<Vec<Duration>> {
-    let mut latencies = Vec::new();
-    let mut before = Instant::now();
-    while before < deadline && latencies.len() < MOST_CALLS {
-        client.call()?;
-        let after = Instant::now();
-        latencies.push(after - before);
-        before = after;
+/// The clients whose answers begin to come; none when no call is in flight.
+fn answered<C: Client>(clients: &[C], calls: &[Option<Instant>], ready: &mut Vec<usize>) -> Result<()> {
+    let busy = || clients.iter().enumerate().filter(|(index, _)| calls[*index].is_some());
+    // Alone, a client may just wait for its answer.
+    if clients.len() == 1 {
+        ready.extend(busy().map(|(index, _)| index));
+        return Ok(());
     }
-    Ok(latencies)
+    let mut fds = Vec::with_capacity(clients.len());
+    for (_, client) in busy() {
+        fds.push(PollFd::from_borrowed_fd(client.source().context("a call without a source")?, PollFlags::IN));
+    }
+    if fds.is_empty() {
+        return Ok(());
+    }
+    let count = poll(&mut fds, Some(&SILENCE))?;
+    ensure!(count > 0, "no answer within {} s", SILENCE.tv_sec);
+    ready.extend(busy().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty()).map(|((index, _), _)| index));
+    Ok(())
 }
 
 /// Several runs of one system, as they stand in the table.
@@ -139,23 +181,51 @@ pub fn median(values: impl Iterator<Item = Duration>) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::AsFd as _;
+    use std::os::unix::net::UnixStream;
 
-    struct Counter(usize);
+    /// Answers itself through a socket, until it has done so `left` times.
+    struct Own {
+        ends: (UnixStream, UnixStream),
+        left: usize,
+    }
 
-    impl Client for Counter {
-        fn call(&mut self) -> Result<()> {
-            self.0 += 1;
-            ensure!(self.0 < 1000, "enough");
-            std::thread::yield_now();
+    impl Own {
+        fn new(left: usize) -> Self {
+            Self { ends: UnixStream::pair().unwrap(), left }
+        }
+    }
+
+    impl Client for Own {
+        fn send(&mut self) -> Result<()> {
+            Ok(self.ends.0.write_all(b"x")?)
+        }
+
+        fn receive(&mut self) -> Result<()> {
+            self.ends.1.read_exact(&mut [0])?;
+            self.left = self.left.checked_sub(1).context("enough")?;
             Ok(())
+        }
+
+        fn source(&self) -> Option<BorrowedFd<'_>> {
+            Some(self.ends.1.as_fd())
         }
     }
 
     #[test]
-    fn a_client_that_fails_fails_the_run() {
-        let phases = Phases { warm: Duration::ZERO, measured: Duration::from_secs(20) };
-        let error = run(&mut [Counter(0), Counter(500)], phases, std::process::id()).unwrap_err();
-        assert_eq!(error.to_string(), "enough");
+    fn every_call_is_counted_once_and_a_failure_fails_the_run() {
+        const MANY: usize = 1 << 40;
+        for count in [1, 3] {
+            let mut clients: Vec<Own> = (0..count).map(|_| Own::new(MANY)).collect();
+            let latencies = phase(&mut clients, Duration::from_millis(20)).unwrap();
+            assert_eq!(latencies.len(), clients.iter().map(|c| MANY - c.left).sum::<usize>());
+            assert!(clients.iter().all(|c| c.left < MANY));
+            clients[0].left = 100;
+            let phases = Phases { warm: Duration::ZERO, measured: Duration::from_mins(1) };
+            let error = run(&mut clients, phases, std::process::id()).unwrap_err();
+            assert_eq!(error.to_string(), "enough");
+        }
     }
 
     #[test]

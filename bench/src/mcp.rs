@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -133,17 +134,19 @@ impl Session {
 }
 
 impl Client for Session {
-    fn call(&mut self) -> Result<()> {
-        self.calls.echo()?;
-        let head = self.connection.request(
-            "POST",
-            &self.path,
-            &self.headers,
-            self.calls.request.as_bytes(),
-            &mut self.answer,
-        )?;
+    fn send(&mut self) -> Result<()> {
+        let request = self.calls.echo()?;
+        self.connection.send("POST", &self.path, &self.headers, request.as_bytes())
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        let head = self.connection.receive(&mut self.answer)?;
         ensure!(head.status == 200, "status {}: {}", head.status, shown(&self.answer));
         self.calls.judge_echo(&self.answer)
+    }
+
+    fn source(&self) -> Option<BorrowedFd<'_>> {
+        self.connection.socket()
     }
 }
 
@@ -177,14 +180,18 @@ impl Pipe {
     /// Calls the tool `big` and gives the bytes of the answer.
     pub fn big(&mut self, bytes: usize) -> Result<usize> {
         self.calls.big(bytes)?;
-        self.exchange()?;
+        self.put()?;
+        self.take()?;
         ensure!(self.answer.len() >= bytes, "an answer of {} bytes", self.answer.len());
         Ok(self.answer.len())
     }
 
-    fn exchange(&mut self) -> Result<()> {
+    fn put(&mut self) -> Result<()> {
         self.calls.request.push('\n');
-        self.input.write_all(self.calls.request.as_bytes())?;
+        Ok(self.input.write_all(self.calls.request.as_bytes())?)
+    }
+
+    fn take(&mut self) -> Result<()> {
         self.answer.clear();
         self.output.read_until(b'\n', &mut self.answer)?;
         ensure!(self.answer.ends_with(b"\n"), "the echo server ended");
@@ -193,10 +200,18 @@ impl Pipe {
 }
 
 impl Client for Pipe {
-    fn call(&mut self) -> Result<()> {
+    fn send(&mut self) -> Result<()> {
         self.calls.echo()?;
-        self.exchange()?;
+        self.put()
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        self.take()?;
         self.calls.judge_echo(&self.answer)
+    }
+
+    fn source(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.output.get_ref().as_fd())
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::load::Phases;
+use crate::peers::Proxy;
 
 /// Measures the sidecar against its peers and prints one table.
 #[derive(Debug, Parser)]
@@ -34,6 +35,9 @@ pub struct Settings {
     /// Seconds that each run is measured.
     #[arg(long, env = "BENCH_SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
     pub seconds: u64,
+    /// Leave the peers out: for changes of the sidecar, measured against each other.
+    #[arg(long, env = "BENCH_ALONE", value_parser = clap::builder::FalseyValueParser::new())]
+    pub alone: bool,
     /// Sections to run: mcp, a2a, memory, start, big.
     #[arg(long, env = "BENCH_SECTIONS", value_delimiter = ',', default_value = "mcp,a2a,memory,start,big")]
     pub sections: Vec<String>,
@@ -43,6 +47,11 @@ impl Settings {
     /// Path of one of our programs.
     pub fn program(&self, name: &str) -> PathBuf {
         self.programs.join(name)
+    }
+
+    /// The proxies to compare with.
+    pub fn proxies(&self) -> &'static [Proxy] {
+        if self.alone { &[] } else { &Proxy::ALL }
     }
 
     /// How long the phases of a run last.

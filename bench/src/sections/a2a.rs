@@ -41,11 +41,14 @@ impl System {
 /// Runs both servers in turn.
 pub async fn section(settings: &Settings) -> Result<Section> {
     let pod = Pod::start(settings).await?;
-    let (peer, address) = peers::a2a_sdk(settings).await?;
-    let mut systems = [
-        System { name: "outrigger", address: A2A, pid: pod.sidecar.id(), runs: Default::default() },
-        System { name: "a2a-sdk", address, pid: peer.id(), runs: Default::default() },
-    ];
+    let ours = System { name: "outrigger", address: A2A, pid: pod.sidecar.id(), runs: Default::default() };
+    let mut systems = vec![ours];
+    let mut peer = None;
+    if !settings.alone {
+        let (process, address) = peers::a2a_sdk(settings).await?;
+        systems.push(System { name: "a2a-sdk", address, pid: process.id(), runs: Default::default() });
+        peer = Some(process);
+    }
     for round in 0..settings.rounds {
         for (index, (_, answer)) in ANSWERS.iter().enumerate() {
             for system in &mut systems {
@@ -56,7 +59,7 @@ pub async fn section(settings: &Settings) -> Result<Section> {
             }
         }
     }
-    let memory = [procfs::memory(pod.sidecar.id())?, procfs::memory(peer.id())?];
+    let memory = systems.iter().map(|s| procfs::memory(s.pid)).collect::<Result<Vec<_>>>()?;
     let mut table = Table::new(&[
         "server",
         "answer",
@@ -69,7 +72,7 @@ pub async fn section(settings: &Settings) -> Result<Section> {
     ]);
     let mut goals = Vec::new();
     for (index, (answer, name)) in ANSWERS.into_iter().enumerate() {
-        for (system, memory) in systems.iter().zip(memory) {
+        for (system, memory) in systems.iter().zip(&memory) {
             let summary = Summary::of(&system.runs[index])?;
             table.row([
                 system.name.to_owned(),
@@ -92,7 +95,9 @@ pub async fn section(settings: &Settings) -> Result<Section> {
         }
     }
     let mut killed = pod.stop().await?;
-    if peer.stop().await? {
+    if let Some(peer) = peer
+        && peer.stop().await?
+    {
         killed.push("a2a-sdk");
     }
     let notes = [

@@ -9,7 +9,6 @@ use super::forced;
 use crate::http::PATIENCE;
 use crate::load::{Client as _, median};
 use crate::mcp::{Endpoint, Pipe, Session};
-use crate::peers::Proxy;
 use crate::procfs;
 use crate::report::{Goal, Section, Table, mb, ms};
 use crate::settings::Settings;
@@ -50,7 +49,7 @@ pub async fn section(settings: &Settings) -> Result<Section> {
     let ours = ask(pod.tool.clone(), CALLS).await?;
     table.row(row("outrigger", &ours, mb(procfs::memory(pod.sidecar.id())?.peak)));
     let mut killed = pod.stop().await?;
-    for proxy in Proxy::ALL {
+    for proxy in settings.proxies() {
         let (process, endpoint) = proxy.start(settings).await?;
         let outcome = ask(endpoint, PEER_CALLS).await?;
         let memory = procfs::memory(process.id()).map_or_else(|_| "gone".to_owned(), |m| mb(m.peak));

@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result};
 use super::{forced, load};
 use crate::load::{Run, Summary, noise};
 use crate::mcp::{Endpoint, Pipe, Session};
-use crate::peers::Proxy;
 use crate::procfs::{self, Memory};
 use crate::report::{Goal, Section, Table, mb, ms, whole};
 use crate::settings::Settings;
@@ -61,7 +60,7 @@ pub async fn section(settings: &Settings) -> Result<Section> {
     let mut systems =
         vec![System::new("bare pipe", None, 0), System::new("outrigger", Some(pod.tool.clone()), pod.sidecar.id())];
     let mut peers = Vec::new();
-    for proxy in Proxy::ALL {
+    for proxy in settings.proxies() {
         let (process, endpoint) = proxy.start(settings).await?;
         systems.push(System::new(proxy.name(), Some(endpoint), process.id()));
         peers.push((proxy.name(), process));
