@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::drain::Drain;
 use crate::health::Health;
 use crate::metrics::Metrics;
-use crate::serve::{Listener, bind_any, serve};
+use crate::serve::{GRACEFUL, Listener, bind_any, serve};
 use crate::skills::Skills;
 use crate::{a2a, admin, config, local_api, mcp};
 
@@ -157,10 +157,8 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
         Arc::clone(&service),
         metrics.clone(),
     );
-    let local = local_api::TokenGate::router(
-        Arc::clone(&context.token),
-        servers.router().merge(service.local_router()),
-    );
+    let local =
+        local_api::TokenGate::router(Arc::clone(&context.token), servers.router().merge(service.local_router()));
 
     let tasks = TaskTracker::new();
     let stop = context.shutdown.clone();
@@ -182,6 +180,8 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
         tracing::warn!(target: "business", "work was in flight at the end");
     }
     context.shutdown.cancel();
+    // Turns that were cut say so to callers that still wait.
+    let _ = tokio::time::timeout(GRACEFUL, context.drain.idle()).await;
     tasks.wait().await;
     admin_stop.cancel();
     let _ = admin.await;

@@ -173,6 +173,72 @@ async fn turns_wait_for_a_container_that_is_restarted() {
 }
 
 #[tokio::test]
+async fn a_restart_does_not_wait_for_turns_that_wait_for_it() {
+    let (handler, gate) = held().await;
+    let front = Front::new(handler.port, Limits { max_concurrent_turns: 1, ..Limits::default() });
+    let mut ctx = front.ctx.clone();
+    ctx.drain = outrigger_sidecar::drain::Drain::new(&["agent".into(), "tool-a".into()], Duration::from_hours(1));
+    ctx.registry = prometheus::Registry::new();
+    let service = outrigger_sidecar::a2a::Service::start_with(&ctx, Arc::new(Vec::new), a2a_support::quick()).unwrap();
+    let front = Arc::new(Front { service, ctx: ctx.clone(), live: front.live.clone() });
+    let first = send(&front, "1");
+    until("the first turn", || handler.turns().len() == 1).await;
+    let waiting = [send(&front, "2"), send(&front, "3")];
+    queued(&front, 2).await;
+    let hook = tokio::spawn({
+        let drain = Arc::clone(&ctx.drain);
+        async move { drain.hook("agent").await }
+    });
+    until("the hold", || ctx.drain.held("agent")).await;
+    assert!(!hook.is_finished(), "the first turn is at work");
+    gate.add_permits(1);
+    assert_eq!(state(&first.await.unwrap()["result"]["task"]), "TASK_STATE_COMPLETED");
+    assert!(tokio::time::timeout(PATIENCE, hook).await.unwrap().unwrap());
+    assert_eq!(handler.turns().len(), 1, "the others were held back");
+    gate.add_permits(2);
+    ctx.drain.reopen("agent");
+    for call in waiting {
+        assert_eq!(state(&call.await.unwrap()["result"]["task"]), "TASK_STATE_COMPLETED");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_at_work_that_answers_no_probe_stays_ready() {
+    // One thread: one request at a time, in order.
+    let one = Arc::new(Semaphore::new(1));
+    let gate = Arc::new(Semaphore::new(0));
+    let (thread, open) = (Arc::clone(&one), Arc::clone(&gate));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let probes = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = Arc::clone(&probes);
+    let app = axum::Router::new().fallback(move |request: http::Request<Body>| {
+        let (thread, open, count) = (Arc::clone(&thread), Arc::clone(&open), Arc::clone(&count));
+        async move {
+            let is_turn = request.method() == "POST";
+            count.fetch_add(usize::from(!is_turn), std::sync::atomic::Ordering::SeqCst);
+            let _turn = thread.acquire().await.unwrap();
+            if is_turn {
+                open.acquire().await.unwrap().forget();
+            }
+            StatusCode::NO_CONTENT
+        }
+    });
+    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    let timing = outrigger_sidecar::a2a::executor::Timing { probe: Duration::from_millis(30), ..a2a_support::quick() };
+    let front = Arc::new(Front::with(port, None, Limits::default(), timing));
+    until("readiness", || front.service.agent_status().ready).await;
+    let call = send(&front, "work");
+    until("the turn", || one.available_permits() == 0 && front.metric("outrigger_a2a_turns_in_flight", &[]) == 1).await;
+    let before = probes.load(std::sync::atomic::Ordering::SeqCst);
+    until("three probes", || probes.load(std::sync::atomic::Ordering::SeqCst) >= before + 3).await;
+    assert!(front.service.agent_status().ready, "{:?}", front.service.agent_status());
+    gate.add_permits(1);
+    assert_eq!(state(&call.await.unwrap()["result"]["task"]), "TASK_STATE_COMPLETED");
+    server.abort();
+}
+
+#[tokio::test]
 async fn a_pod_that_drains_ends_its_turns_and_takes_no_more() {
     let (handler, gate) = held().await;
     let front = Arc::new(Front::to(&handler));

@@ -1,4 +1,5 @@
 //! From a container that is not there yet to one that comes back: readiness, restarts, drain, bounds.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod mcp_support;
 
@@ -21,7 +22,10 @@ async fn the_phases_of_a_slow_start() {
     let mut rig = Rig::without_shim(Setup { timing: quick(), ..Setup::default() }).await;
     eventually("connect is tried", || rig.status().part.message.contains("not there yet")).await;
     let status = rig.status();
-    assert_eq!((status.phase, status.part.ready, status.part.reason.as_str()), (ServerPhase::Connect, false, "ShimUnreachable"));
+    assert_eq!(
+        (status.phase, status.part.ready, status.part.reason.as_str()),
+        (ServerPhase::Connect, false, "ShimUnreachable")
+    );
 
     let gate = rig.dir.path().join("go");
     let command = fixture(&["--hold", gate.to_str().unwrap()]);
@@ -45,7 +49,7 @@ async fn the_phases_of_a_slow_start() {
 #[tokio::test]
 async fn a_start_that_hangs_is_tried_again_one_child_at_a_time() {
     let mut setup = Setup { timing: quick(), ..Setup::default() };
-    setup.process.start_timeout_ms = 300;
+    setup.process.start_timeout_ms = 1_500;
     let dir = tempfile::tempdir().unwrap();
     let gate = dir.path().join("go");
     let rig = Rig::with(&["--hold", gate.to_str().unwrap()], setup).await;
@@ -58,7 +62,11 @@ async fn a_start_that_hangs_is_tried_again_one_child_at_a_time() {
     .await;
     assert_eq!(most, 1);
     let status = rig.status();
-    assert_eq!((status.phase, status.part.reason.as_str()), (ServerPhase::Initialize, "InitializeTimeout"), "{status:?}");
+    assert_eq!(
+        (status.phase, status.part.reason.as_str()),
+        (ServerPhase::Initialize, "InitializeTimeout"),
+        "{status:?}"
+    );
     std::fs::write(&gate, "").unwrap();
     rig.until_ready().await;
 }
@@ -138,8 +146,7 @@ async fn without_its_shim_for_long_a_server_is_not_ready() {
 
 #[tokio::test]
 async fn a_stopped_child_makes_its_server_stalled_and_is_ended_at_last() {
-    let timing =
-        Timing { ping_every: Duration::from_millis(50), ping_limit: Duration::from_millis(40), ..quick() };
+    let timing = Timing { ping_every: Duration::from_millis(50), ping_limit: Duration::from_millis(40), ..quick() };
     let rig = Rig::with(&[], Setup { timing, ..Setup::default() }).await;
     rig.until_ready().await;
     let (well, session) = (rig.session().await, rig.session().await);

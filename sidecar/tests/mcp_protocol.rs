@@ -1,4 +1,5 @@
 //! Streamable HTTP in front of a stdio server: sessions, statuses, ids, streams.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod mcp_support;
 
@@ -29,6 +30,9 @@ async fn a_session_from_handshake_to_delete() {
     assert!((rig.metric("outrigger_mcp_sessions_ended_total", &[("reason", "deleted")]) - 1.0).abs() < 0.1);
 }
 
+/// Method, headers, body; status, code, part of the message.
+type Case<'a> = (&'a str, Vec<(&'a str, &'a str)>, String, u16, i64, &'a str);
+
 #[tokio::test]
 async fn every_refusal_has_its_status_and_says_why() {
     let rig = Rig::ready(&[]).await;
@@ -36,8 +40,12 @@ async fn every_refusal_has_its_status_and_says_why() {
     let json = ("content-type", "application/json");
     let with = ("mcp-session-id", session.as_str());
     let ping = r#"{"jsonrpc":"2.0","id":"x","method":"ping"}"#.to_owned();
-    let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"a":{}{}}}}}"#, "[".repeat(10_000), "]".repeat(10_000));
-    let cases: Vec<(&str, Vec<(&str, &str)>, String, u16, i64, &str)> = vec![
+    let deep = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"a":{}{}}}}}"#,
+        "[".repeat(10_000),
+        "]".repeat(10_000)
+    );
+    let cases: [Case<'_>; 20] = [
         ("POST", vec![json], ping.clone(), 400, -32600, "initialize"),
         ("POST", vec![json, ("mcp-session-id", "constructor")], ping.clone(), 404, -32600, "initialize again"),
         ("POST", vec![json, with, ("origin", "http://evil.example")], ping.clone(), 403, -32600, "Origin"),
@@ -101,7 +109,10 @@ async fn payloads_pass_byte_for_byte() {
     let ours: Value = serde_json::from_str(&line.replace("\\ud800", "")).unwrap();
     let id = ours["id"].to_string();
     assert_eq!(ours["params"]["_meta"]["progressToken"], ours["id"]);
-    assert_eq!(line, sent.replace(['\n', '\r'], " ").replace("\"id\":1.0", &format!("\"id\":{id}")).replace("\"tok\"", &id));
+    assert_eq!(
+        line,
+        sent.replace(['\n', '\r'], " ").replace("\"id\":1.0", &format!("\"id\":{id}")).replace("\"tok\"", &id)
+    );
 
     let reply = rig.post(Some(&session), call("a", "raw", json!({}))).await.bytes().await;
     let text = std::str::from_utf8(&reply).unwrap();
@@ -192,7 +203,8 @@ async fn questions_of_the_server_reach_the_client_and_answers_come_back() {
 
 #[tokio::test]
 async fn an_undeliverable_question_is_answered_with_an_error() {
-    let timing = outrigger_sidecar::mcp::timing::Timing { undelivered: Duration::from_millis(100), ..Default::default() };
+    let timing =
+        outrigger_sidecar::mcp::timing::Timing { undelivered: Duration::from_millis(100), ..Default::default() };
     let rig = Rig::with(&[], Setup { timing, ..Setup::default() }).await;
     rig.until_ready().await;
     let session = rig.session().await;
@@ -200,7 +212,11 @@ async fn an_undeliverable_question_is_answered_with_an_error() {
     let deadline = tokio::time::Instant::now() + mcp_support::PATIENCE;
     loop {
         // JSON only, so that this call's response can't carry the question.
-        let headers = [("content-type", "application/json"), ("accept", "application/json"), ("mcp-session-id", session.as_str())];
+        let headers = [
+            ("content-type", "application/json"),
+            ("accept", "application/json"),
+            ("mcp-session-id", session.as_str()),
+        ];
         let reply = rig.http("POST", &headers, call(1, "asked", json!({}))).await.json().await;
         let asked: Value = serde_json::from_str(reply["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
         if asked["answer"]["error"]["code"] == -32603 {
@@ -248,11 +264,13 @@ async fn a_late_response_becomes_a_stream_that_is_kept_alive() {
     assert!(text.starts_with(": keep-alive\n\n"), "{text}");
     assert!(text.ends_with("\n\n") && text.matches("event: message").count() == 1, "{text}");
     // A client that reads no streams waits for its JSON.
-    let headers = [("content-type", "application/json"), ("accept", "application/json"), ("mcp-session-id", session.as_str())];
+    let headers =
+        [("content-type", "application/json"), ("accept", "application/json"), ("mcp-session-id", session.as_str())];
     let reply = rig.http("POST", &headers, call(2, "progress", json!({"steps": 2, "pause": 0.1}))).await;
     assert_eq!(reply.json().await["id"], 2);
     // One that reads nothing else gets a stream at once.
-    let headers = [("content-type", "application/json"), ("accept", "text/event-stream"), ("mcp-session-id", session.as_str())];
+    let headers =
+        [("content-type", "application/json"), ("accept", "text/event-stream"), ("mcp-session-id", session.as_str())];
     let mut reply = rig.http("POST", &headers, call(3, "pid", json!({}))).await;
     assert_eq!(reply.event().await.unwrap()["id"], 3);
 }
@@ -282,8 +300,13 @@ async fn cancelled_reaches_the_server_under_its_own_id_and_closes_the_request() 
 async fn a_client_of_a_newer_era_is_led_back_to_initialize() {
     let rig = Rig::ready(&[]).await;
     let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
-    let discover = json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}}).to_string();
-    let headers = [("content-type", "application/json"), ("mcp-protocol-version", "2026-07-28"), ("mcp-method", "server/discover")];
+    let discover =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}}).to_string();
+    let headers = [
+        ("content-type", "application/json"),
+        ("mcp-protocol-version", "2026-07-28"),
+        ("mcp-method", "server/discover"),
+    ];
     let reply = rig.http("POST", &headers, discover.clone()).await;
     assert_eq!(reply.status, StatusCode::BAD_REQUEST);
     let error = reply.json().await;

@@ -61,6 +61,7 @@ kind: Pod
 metadata: {name: client}
 spec:
   terminationGracePeriodSeconds: 0
+  nodeSelector: {kubernetes.io/hostname: n1}   # faults go to n2
   containers:
   - {name: client, image: "localhost/e2e-client:e2e", command: [python3, -c, "import time; time.sleep(1e9)"]}
 "#;

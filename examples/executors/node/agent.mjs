@@ -1,5 +1,6 @@
 import { createServer } from "node:http";
 
+process.on("SIGTERM", () => process.exit(0));
 createServer(async (request, response) => {
   if (request.method !== "POST") return response.writeHead(404).end();
   const turn = JSON.parse(Buffer.concat(await request.toArray()));

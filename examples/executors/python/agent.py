@@ -1,4 +1,4 @@
-import json, os
+import json, os, signal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 class Agent(BaseHTTPRequestHandler):
@@ -9,4 +9,5 @@ class Agent(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps({"text": "You said: " + turn["text"]}).encode())
 
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", 8000))), Agent).serve_forever()

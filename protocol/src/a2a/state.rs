@@ -22,7 +22,7 @@ pub enum State {
 }
 
 impl State {
-    /// All of them.
+    /// All of them, in the order of their declaration.
     pub const ALL: [Self; 8] = [
         Self::Submitted,
         Self::Working,
@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn names_read_back() {
-        for s in State::ALL {
+        for (i, s) in State::ALL.into_iter().enumerate() {
+            assert_eq!(s as usize, i);
             assert_eq!(State::exact(s.wire()), Some(s));
             assert_eq!(State::exact(s.short()), Some(s));
             assert_eq!(State::lenient(s.wire()), Some(s));

@@ -69,6 +69,14 @@ pub struct Change {
     pub reveal: bool,
 }
 
+impl Change {
+    /// Bytes of JSON that the change brings to the task.
+    pub fn size(&self) -> usize {
+        let raws = self.said.iter().chain(&self.message).chain(self.artifacts.iter().map(|a| &a.json));
+        raws.map(Raw::size).sum()
+    }
+}
+
 /// Why a change is not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -134,6 +142,7 @@ impl Task {
     fn trim_history(&mut self) {
         let Some((first, rest)) = self.history.split_first() else { return };
         let mut bytes = first.size();
+        // The newest message always stays: a turn is about to answer it.
         let keep = rest
             .iter()
             .rev()
@@ -142,7 +151,9 @@ impl Task {
                 bytes += m.size();
                 bytes <= MAX_HISTORY_BYTES
             })
-            .count();
+            .count()
+            .max(1)
+            .min(rest.len());
         let drop = rest.len() - keep;
         self.history.drain(1..=drop);
     }

@@ -63,6 +63,18 @@ impl Client {
         self.address
     }
 
+    /// Sends a request over a new connection.
+    pub async fn send_alone(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(Response<Incoming>, Connection), SendError> {
+        let mut connection = self.connect().await.map_err(SendError::NotSent)?;
+        match connection.sender.send_request(request).await {
+            Ok(response) => Ok((response, connection)),
+            Err(e) => Err(SendError::Broken(cause(&e))),
+        }
+    }
+
     /// Sends a request over an idle connection or a new one.
     pub async fn send(&self, request: Request<Full<Bytes>>) -> Result<(Response<Incoming>, Connection), SendError> {
         let mut request = request;

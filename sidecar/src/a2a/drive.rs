@@ -1,5 +1,6 @@
 //! Drives one turn from its acceptance to its end. Owned by the sidecar, not by the request that brought it.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ use super::probe::CONTAINER;
 use super::service::{LaneEntry, Sent, Tasks, busy, ended, leaving};
 use super::store::StoreError;
 use crate::drain::Work;
+
+/// How often a turn that waits looks whether its container is about to be restarted.
+const HELD_CHECK: Duration = Duration::from_millis(250);
 
 /// Where the result of a turn goes.
 type Caller = oneshot::Sender<Result<Sent, Error>>;
@@ -95,8 +99,9 @@ impl Job {
 
 /// What a turn holds while it is at work.
 struct Held {
-    _running: Running,
-    _lane: Lane,
+    running: Running,
+    lane: Lane,
+    work: Work,
 }
 
 /// How a wait ended.
@@ -128,7 +133,8 @@ pub async fn run(job: Job, reply: Option<Caller>, at_start: bool) {
     let until = Instant::now() + queue_limit;
     let is_new = matches!(kind, Kind::New(_));
 
-    let held = match driver.wait(&mut follow, until, take_place(&tasks, lane, place)).await {
+    let placed = pin!(take_place(&tasks, lane, place, work));
+    let held = match driver.wait(&mut follow, until, placed).await {
         Wait::Done(Some(held)) => held,
         Wait::Ended(task) if is_new => return tell(Ok(Sent::Task(task))),
         Wait::Ended(task) => return tell(Err(ended(&task))),
@@ -154,7 +160,7 @@ pub async fn run(job: Job, reply: Option<Caller>, at_start: bool) {
     let limits = tasks.limits();
     let body = driver.turn_json(&met, is_new, &message, &text, &conversation);
     drop((message, text, conversation));
-    let asked = tasks.executor.turn(&turn, body, &trace, &limits, until);
+    let asked = pin!(tasks.executor.turn(&turn, body, &trace, &limits, until));
     let answered = driver.wait(&mut follow, far_away(&limits, queue_limit), asked).await;
     tasks.metrics.turn_seconds.observe(began.elapsed().as_secs_f64());
     let cancel = match answered {
@@ -179,7 +185,8 @@ pub async fn run(job: Job, reply: Option<Caller>, at_start: bool) {
             true
         }
     };
-    drop(held);
+    let Held { running, lane, work } = held;
+    drop((running, lane));
     if cancel {
         tasks.executor.cancel(&turn).await;
     }
@@ -192,14 +199,41 @@ fn far_away(limits: &Limits, queue_limit: Duration) -> Instant {
 }
 
 /// First the task's lane, then a place at work, then a container that is not about to be restarted.
-async fn take_place(tasks: &Tasks, lane: LaneEntry, place: Place) -> Option<Held> {
-    let lane = match lane {
-        Entry::Free(lane) => lane,
-        Entry::Wait(rx) => rx.await.ok()?,
+///
+/// A turn that waits counts as work, but not against a container that waits for its work to end before it restarts:
+/// each would wait for the other.
+async fn take_place(tasks: &Tasks, lane: LaneEntry, place: Place, work: Work) -> Option<Held> {
+    let drain = &tasks.ctx.drain;
+    let mut work = Some(work);
+    let mut queue = pin!(async {
+        let lane = match lane {
+            Entry::Free(lane) => lane,
+            Entry::Wait(rx) => rx.await.ok()?,
+        };
+        Some((place.run().await?, lane))
+    });
+    let (running, lane) = loop {
+        tokio::select! {
+            biased;
+            placed = &mut queue => break placed?,
+            () = tokio::time::sleep(HELD_CHECK) => {
+                if drain.held(CONTAINER) {
+                    work = None;
+                } else if work.is_none() {
+                    work = Some(tasks.work());
+                }
+            }
+        }
     };
-    let running = place.run().await?;
-    tasks.ctx.drain.opened(CONTAINER).await;
-    Some(Held { _running: running, _lane: lane })
+    loop {
+        let counted = work.take().unwrap_or_else(|| tasks.work());
+        // In this order: a hook that comes after the look finds the work.
+        if !drain.held(CONTAINER) {
+            return Some(Held { running, lane, work: counted });
+        }
+        drop(counted);
+        drain.opened(CONTAINER).await;
+    }
 }
 
 struct Driver<'a> {
@@ -214,7 +248,7 @@ impl Driver<'_> {
         &self,
         follow: &mut watch::Receiver<Arc<Task>>,
         until: Instant,
-        work: impl Future<Output = T>,
+        work: Pin<&mut impl Future<Output = T>>,
     ) -> Wait<T> {
         let end = async {
             let ended = follow.wait_for(|t| t.state.is_terminal()).await.map(|t| Arc::clone(&t)).ok();

@@ -19,6 +19,9 @@ use super::metrics::Metrics;
 /// Header with the id of the turn.
 pub const TURN_HEADER: HeaderName = HeaderName::from_static("outrigger-turn");
 
+/// Reason of a probe that was taken and not answered.
+pub const NO_ANSWER: &str = "NoAnswer";
+
 /// Waits that are part of the contract and not of the configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
@@ -194,7 +197,7 @@ impl Executor {
         if let Ok(id) = HeaderValue::from_str(turn) {
             request.headers_mut().insert(TURN_HEADER, id);
         }
-        match timeout(self.timing.cancel, self.client.send(request)).await {
+        match timeout(self.timing.cancel, self.client.send_alone(request)).await {
             Ok(Ok(_)) => {}
             Ok(Err(e)) => tracing::debug!(target: "transport", turn, error = ?e, "the handler did not take the cancel"),
             Err(_) => tracing::debug!(target: "transport", turn, "the handler did not answer the cancel"),
@@ -205,7 +208,7 @@ impl Executor {
     pub async fn probe(&self) -> Result<(), (&'static str, String)> {
         let uri = self.ready_path.clone().unwrap_or_else(|| self.path.clone());
         let request = self.request(Method::GET, uri.clone(), Full::default());
-        let status = match timeout(self.timing.probe, self.client.send(request)).await {
+        let status = match timeout(self.timing.probe, self.client.send_alone(request)).await {
             Ok(Ok((response, _))) => response.status(),
             Ok(Err(SendError::NotSent(e))) => return Err(("Unreachable", format!("the agent cannot be reached: {e}"))),
             Ok(Err(SendError::Broken(e))) => {
@@ -213,7 +216,7 @@ impl Executor {
             }
             Err(_) => {
                 let limit = self.timing.probe.as_secs_f64();
-                return Err(("NoAnswer", format!("the agent did not answer GET {uri} within {limit} s")));
+                return Err((NO_ANSWER, format!("the agent did not answer GET {uri} within {limit} s")));
             }
         };
         if self.ready_path.is_some() && !status.is_success() {

@@ -40,6 +40,11 @@ impl Gate {
         (live.limits.max_concurrent_turns as usize, live.limits.max_queued_turns as usize)
     }
 
+    /// Turns at work.
+    pub fn running(&self) -> usize {
+        self.state.lock().running
+    }
+
     /// Accepts a turn, or `None` when as many wait as may.
     pub fn admit(self: &Arc<Self>) -> Option<Place> {
         let (run, wait) = self.bounds();

@@ -12,10 +12,8 @@ pub struct Metrics {
     pub requests: IntCounterVec,
     /// Time from a request's head to its answer.
     pub request_seconds: HistogramVec,
-    /// Tasks in the store by state.
-    pub tasks: IntGaugeVec,
-    /// Tasks that entered a state.
-    pub transitions: IntCounterVec,
+    /// By state, in the order of [`State::ALL`]: tasks in the store, and tasks that entered the state.
+    states: [(IntGauge, IntCounter); State::ALL.len()],
     /// Tasks that left the store before their retention was over.
     pub evicted: IntCounter,
     /// Turns at work.
@@ -75,15 +73,18 @@ impl Metrics {
         registry.register(Box::new(turn_seconds.clone()))?;
         let tasks = IntGaugeVec::new(Opts::new("outrigger_a2a_tasks", "Tasks in the store by state."), &["state"])?;
         registry.register(Box::new(tasks.clone()))?;
-        let metrics = Self {
+        let transitions = counters("outrigger_a2a_task_transitions_total", "Tasks that entered a state.", &["state"])?;
+        // A series that is there from the start can be alerted on; one that is found once costs no look-up later.
+        let states =
+            State::ALL.map(|s| (tasks.with_label_values(&[s.short()]), transitions.with_label_values(&[s.short()])));
+        Ok(Self {
             requests: counters(
                 "outrigger_a2a_requests_total",
                 "A2A requests by method and outcome (ok or the error).",
                 &["method", "outcome"],
             )?,
             request_seconds,
-            tasks,
-            transitions: counters("outrigger_a2a_task_transitions_total", "Tasks that entered a state.", &["state"])?,
+            states,
             evicted: counter(
                 "outrigger_a2a_tasks_evicted_total",
                 "Ended tasks that made room for new ones before their retention was over.",
@@ -111,13 +112,7 @@ impl Metrics {
                 "Answers of the handler that were dropped because their task had ended.",
             )?,
             agent_up: gauge("outrigger_a2a_agent_up", "Whether the handler answered its last probe (1) or not (0).")?,
-        };
-        // A series that is there from the start can be alerted on.
-        for state in State::ALL {
-            metrics.tasks.with_label_values(&[state.short()]).set(0);
-            metrics.transitions.with_label_values(&[state.short()]).reset();
-        }
-        Ok(metrics)
+        })
     }
 
     /// A task in the store went from one state to another; `None` is outside of it.
@@ -126,11 +121,16 @@ impl Metrics {
             return;
         }
         if let Some(from) = from {
-            self.tasks.with_label_values(&[from.short()]).dec();
+            self.states[from as usize].0.dec();
         }
         if let Some(to) = to {
-            self.tasks.with_label_values(&[to.short()]).inc();
-            self.transitions.with_label_values(&[to.short()]).inc();
+            self.states[to as usize].0.inc();
+            self.states[to as usize].1.inc();
         }
+    }
+
+    /// Tasks in the store in a state.
+    pub fn tasks(&self, state: State) -> i64 {
+        self.states[state as usize].0.get()
     }
 }

@@ -95,7 +95,7 @@ impl Service {
             urls: serde_json::to_string(&*ctx.urls)?,
         });
         let (status, agent) = watch::channel(probe::unknown());
-        tokio::spawn(probe::watch_handler(ctx.clone(), executor, metrics, status));
+        tokio::spawn(probe::watch_handler(ctx.clone(), executor, Arc::clone(&gate), metrics, status));
         tokio::spawn(keep_house(ctx.clone(), store, gate));
         Ok(Arc::new(Self { tasks, card: Arc::new(Card::new(ctx.live.clone())), agent }))
     }

@@ -86,6 +86,8 @@ pub struct Child {
     /// Process id in the tool container.
     pub pid: u32,
     pub(super) shared: Arc<Shared>,
+    /// Whether a client is behind it: its questions have somebody to answer them.
+    pub(super) attended: bool,
     pub(super) stdin: Stdin,
     pub(super) table: Mutex<Table>,
     next_id: AtomicU64,
@@ -103,6 +105,7 @@ impl Child {
     /// Starts a child on a connection of its own. `on_end` runs once when it is gone.
     pub async fn start(
         shared: &Arc<Shared>,
+        attended: bool,
         on_end: impl FnOnce(&Arc<Self>, &Ending) + Send + 'static,
     ) -> Result<Arc<Self>, Error> {
         let timing = &shared.timing;
@@ -111,6 +114,7 @@ impl Child {
         let child = Arc::new(Self {
             pid: pipes.pid,
             shared: Arc::clone(shared),
+            attended,
             stdin: Stdin::start(pipes.stdin),
             table: Mutex::new(Table::new(shared.request_limit() * HARD_FACTOR)),
             next_id: AtomicU64::new(0),
@@ -277,9 +281,9 @@ impl Child {
                 self.close(&Error::SessionEnded);
                 phase = self.descend(&mut control, grace).await;
             }
-            let deadline = self.table.lock().next_deadline();
-            // Any request that is yet to come has at least this long.
-            let wake = deadline.unwrap_or_else(|| Instant::now() + self.shared.request_limit());
+            // Requests that are yet to come have at least as long, or ask for another look.
+            let latest = Instant::now() + self.shared.request_limit();
+            let wake = self.table.lock().next_deadline().map_or(latest, |deadline| deadline.min(latest));
             let wake = phase.until().map_or(wake, |until| until.min(wake));
             tokio::select! {
                 message = control.receive() => match message {

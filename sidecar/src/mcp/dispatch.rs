@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use outrigger_protocol::jsonrpc::{Envelope, INTERNAL_ERROR, Kind, plain_error};
+use outrigger_protocol::jsonrpc::{Envelope, INTERNAL_ERROR, Kind, METHOD_NOT_FOUND, plain_error};
 use outrigger_protocol::mcp::{edit, salvage};
 use tokio::net::unix::pipe;
 use tokio::time::Instant;
@@ -194,6 +194,11 @@ impl Child {
     /// A question of the child's to the client.
     fn ask(&self, envelope: &Envelope<'_>) {
         let Some(child_id) = envelope.id else { return };
+        if !self.attended {
+            let _ =
+                self.write(plain_error(Some(child_id.raw), METHOD_NOT_FOUND, "no client is behind this connection"));
+            return;
+        }
         let ask = {
             let mut table = self.table.lock();
             if table.asked.len() >= MAX_ASKED {

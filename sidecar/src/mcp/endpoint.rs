@@ -183,9 +183,6 @@ async fn post(server: &Arc<Server>, request: HttpRequest) -> Result<Response, Re
     }
     let session = session(server, headers, id)?;
     session.touch();
-    if let Err(error) = server.opened().await {
-        return Ok(reply::failure(&error, server.name(), id));
-    }
     let sent = match envelope.kind {
         Kind::Request => return call(server, &session, &envelope, accept).await,
         Kind::Notification => session.child.notify(&envelope),
@@ -208,6 +205,10 @@ async fn call(
     envelope: &Envelope<'_>,
     accept: Accept,
 ) -> Result<Response, Refusal> {
+    // New work only: answers and cancellations are what the work in flight waits for.
+    if let Err(error) = server.opened().await {
+        return Ok(reply::failure(&error, server.name(), envelope.id.map(|i| i.raw)));
+    }
     let shared = &server.shared;
     let (tx, rx) = outlet();
     let request = Request {

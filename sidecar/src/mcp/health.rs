@@ -50,6 +50,7 @@ pub async fn watch(server: Arc<Server>) {
         tracing::info!(target: "transport", server = server.name(), generation = hello.generation, "shim reached");
         if generation.as_ref().is_some_and(|g| *g != hello.generation) {
             server.shared.metrics.shim_restarts.with_label_values(&[server.name()]).inc();
+            server.forget_failures();
             server.shared.drain.reopen(&server.shared.conf.container);
         }
         generation = Some(hello.generation);
@@ -71,7 +72,10 @@ async fn follow(server: &Arc<Server>, mut control: Control) {
     let handshakes = async {
         loop {
             prove(server).await;
-            server.failing.notified().await;
+            // Failures of the handshakes above have woken this already.
+            while server.health.borrow().phase == ServerPhase::Ready {
+                server.failing.notified().await;
+            }
         }
     };
     tokio::select! {

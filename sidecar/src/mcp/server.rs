@@ -281,6 +281,7 @@ impl Server {
         let place = self.place().await?;
         let server = Arc::downgrade(self);
         let deadline = Instant::now() + self.shared.timing.place;
+        let attended = session.is_some();
         let mut on_end = Some(move |child: &Arc<Child>, ending: &Ending| {
             drop(place);
             if let Some(server) = server.upgrade() {
@@ -292,7 +293,7 @@ impl Server {
             let Some(callback) = on_end.take() else { return Err(Error::ShimLost) };
             let slot = Arc::new(Mutex::new(Some(callback)));
             let inner = Arc::clone(&slot);
-            let started = Child::start(&self.shared, move |child, ending| {
+            let started = Child::start(&self.shared, attended, move |child, ending| {
                 if let Some(callback) = inner.lock().take() {
                     callback(child, ending);
                 }
@@ -392,6 +393,11 @@ impl Server {
     /// Starts in a row that failed.
     pub fn failed_starts(&self) -> u32 {
         self.failed_starts.load(Ordering::Relaxed)
+    }
+
+    /// The container is another one: what failed before says nothing about it.
+    pub fn forget_failures(&self) {
+        self.failed_starts.store(0, Ordering::Relaxed);
     }
 
     /// A handshake was done.

@@ -1,5 +1,7 @@
 //! A shim with a server of the tests' own behind it, the MCP part of the sidecar in front, and an HTTP client.
-#![allow(dead_code, missing_docs)]
+#![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// `json!({..})` reads best where it is passed.
+#![allow(clippy::needless_pass_by_value)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -95,16 +97,11 @@ impl Drop for Rig {
     }
 }
 
+#[derive(Default)]
 pub struct Setup {
     pub process: Process,
     pub timing: Timing,
     pub shim_max: Option<u32>,
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        Self { process: Process::default(), timing: Timing::default(), shim_max: None }
-    }
 }
 
 pub fn fixture(args: &[&str]) -> Vec<String> {
@@ -222,7 +219,7 @@ impl Rig {
         let reply = self.post(None, init(1)).await;
         assert_eq!(reply.status, StatusCode::OK);
         let id = reply.headers["mcp-session-id"].to_str().unwrap().to_owned();
-        let body = reply.json().await;
+        let body = reply.last().await;
         assert_eq!(body["result"]["serverInfo"]["name"], "fixture", "{body}");
         let initialized = self.post(Some(&id), r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
         assert_eq!(initialized.status, StatusCode::ACCEPTED);
@@ -257,7 +254,8 @@ pub fn init(id: u32) -> String {
 }
 
 pub fn call(id: impl Into<Value>, tool: &str, arguments: Value) -> String {
-    json!({"jsonrpc": "2.0", "id": id.into(), "method": "tools/call", "params": {"name": tool, "arguments": arguments}}).to_string()
+    json!({"jsonrpc": "2.0", "id": id.into(), "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
+        .to_string()
 }
 
 pub struct Reply {

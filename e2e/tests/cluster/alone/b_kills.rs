@@ -26,30 +26,38 @@ struct Row {
 const ECHO: &str = "echo x";
 const TOOL: &str = "tool t echo {\"text\": \"x\"}";
 /// Seconds of load per row, at [`RATE`] requests a second.
-const SECONDS: &str = "14";
+const SECONDS: &str = "10";
 const RATE: &str = "5";
 
+/// Kubernetes takes a pod from its Service while a container of it is being restarted, whatever that container is for:
+/// hence `transport` in the rows of an Agent with one replica, and in none where only a process ends.
 const TABLE: &[Row] = &[
-    Row { part: "sidecar", text: ECHO, may: &["transport"], most: 40, gap: 8_000, restarted: Some("outrigger") },
+    Row { part: "sidecar", text: ECHO, may: &["transport"], most: 25, gap: 5_000, restarted: Some("outrigger") },
     Row {
         part: "agent",
         text: ECHO,
-        may: &["task answer_incomplete", "task agent_unreachable"],
-        most: 5,
-        gap: 8_000,
+        may: &["transport", "task answer_incomplete", "task agent_unreachable"],
+        most: 15,
+        gap: 5_000,
         restarted: Some("agent"),
     },
-    Row { part: "shim", text: TOOL, may: &["task tool_failed"], most: 30, gap: 8_000, restarted: Some("tool-t") },
+    Row {
+        part: "shim",
+        text: TOOL,
+        may: &["transport", "task tool_failed"],
+        most: 20,
+        gap: 5_000,
+        restarted: Some("tool-t"),
+    },
     Row {
         part: "tool container",
         text: TOOL,
-        may: &["task tool_failed"],
-        most: 30,
-        gap: 8_000,
+        may: &["transport", "task tool_failed"],
+        most: 20,
+        gap: 5_000,
         restarted: Some("tool-t"),
     },
-    Row { part: "tool child", text: TOOL, may: &["task tool_failed"], most: 10, gap: 3_000, restarted: None },
-    Row { part: "shim, others at work", text: ECHO, may: &[], most: 0, gap: 2_000, restarted: Some("tool-t") },
+    Row { part: "tool child", text: TOOL, may: &["task tool_failed"], most: 3, gap: 3_000, restarted: None },
 ];
 
 fn pids(pod: &Value, of: &str, program: &str) -> anyhow::Result<Vec<u32>> {
@@ -62,17 +70,16 @@ fn pids(pod: &Value, of: &str, program: &str) -> anyhow::Result<Vec<u32>> {
     Ok(pids)
 }
 
-fn strike(part: &str, ns: &Namespace) -> anyhow::Result<()> {
-    let pod = pod(ns, "victim")?;
+fn strike(part: &str, pod: &Value) -> anyhow::Result<()> {
     match part {
-        "sidecar" => kill(&pids(&pod, "outrigger", "")?),
-        "agent" => kill(&pids(&pod, "agent", "")?),
-        "shim" | "shim, others at work" => kill(&pids(&pod, "tool-t", "outrigger-shim")?),
-        "tool container" => kill(&pids(&pod, "tool-t", "")?),
+        "sidecar" => kill(&pids(pod, "outrigger", "")?),
+        "agent" => kill(&pids(pod, "agent", "")?),
+        "shim" => kill(&pids(pod, "tool-t", "outrigger-shim")?),
+        "tool container" => kill(&pids(pod, "tool-t", "")?),
         "tool child" => {
             // A child lives as long as its session: keep trying until one is caught.
-            let child = eventually("a child to kill", s(10), || pids(&pod, "tool-t", "python3"))?;
-            kill(&child[..1]).or_else(|_| kill(&eventually("a child", s(5), || pids(&pod, "tool-t", "python3"))?[..1]))
+            let child = eventually("a child to kill", s(10), || pids(pod, "tool-t", "python3"))?;
+            kill(&child[..1]).or_else(|_| kill(&eventually("a child", s(5), || pids(pod, "tool-t", "python3"))?[..1]))
         }
         other => panic!("{other}"),
     }
@@ -83,14 +90,18 @@ fn each_part_of_a_pod_comes_back() {
     installed();
     let ns = Namespace::new("kills").unwrap();
     ns.apply(&tool("t", "", "")).unwrap();
-    ns.apply(&agent("victim", "  mcpServers: [{name: t}]")).unwrap();
+    // An Agent for each row: the kubelet waits longer before each further restart of a container.
+    let victims: Vec<String> = (0..TABLE.len()).map(|i| format!("victim-{i}")).collect();
+    for victim in &victims {
+        ns.apply(&agent(victim, "  mcpServers: [{name: t}]")).unwrap();
+    }
     let containers = ["outrigger", "agent", "tool-t"];
     let mut wrong = Vec::new();
     println!("{:22} {:>5} {:>7} {:>10} {:>12}  kinds", "part", "good", "failed", "gap ms", "recovery ms");
-    for row in TABLE {
-        ns.wait("oagent/victim", "Ready", "True", "", s(120)).unwrap();
-        let before = pod(&ns, "victim").unwrap();
-        let target = url(&ns, "victim");
+    for (row, victim) in TABLE.iter().zip(&victims) {
+        ns.wait(&format!("oagent/{victim}"), "Ready", "True", "", s(120)).unwrap();
+        let before = pod(&ns, victim).unwrap();
+        let target = url(&ns, victim);
         let load = std::thread::spawn(move || client_file("e2e/fixtures/load.py", &[&target, SECONDS, RATE, row.text]));
         eventually("load is on", s(20), || {
             let text = crate::bed::scrape(&ns.name, name(&before), 19464)?;
@@ -98,10 +109,10 @@ fn each_part_of_a_pod_comes_back() {
         })
         .unwrap();
         let begin = now();
-        strike(row.part, &ns).unwrap();
+        strike(row.part, &before).unwrap();
         if let Some(of) = row.restarted {
             eventually("it restarts", s(60), || {
-                let now = pod(&ns, "victim")?;
+                let now = pod(&ns, victim)?;
                 ensure(restarts(&now, of) == restarts(&before, of) + 1 && container(&now, of)["ready"] == true, || {
                     container(&now, of).to_string()
                 })
@@ -109,7 +120,7 @@ fn each_part_of_a_pod_comes_back() {
             .unwrap();
         }
         eventually("it answers", s(60), || {
-            let answer = said(&send(&url(&ns, "victim"), row.text)?);
+            let answer = said(&send(&url(&ns, victim), row.text)?);
             ensure(answer == "x", || answer.clone())
         })
         .unwrap();
@@ -124,7 +135,7 @@ fn each_part_of_a_pod_comes_back() {
             recovery,
             report["kinds"]
         );
-        let after = pod(&ns, "victim").unwrap();
+        let after = pod(&ns, victim).unwrap();
         for of in containers {
             let wanted = restarts(&before, of) + i64::from(row.restarted == Some(of));
             if restarts(&after, of) != wanted {
@@ -139,7 +150,7 @@ fn each_part_of_a_pod_comes_back() {
         {
             wrong.push(format!("{}: {report}, may {:?} at most {} within {} ms", row.part, row.may, row.most, row.gap));
         }
-        if recovery > 30_000 {
+        if recovery > 10_000 {
             wrong.push(format!("{}: recovery took {recovery} ms", row.part));
         }
     }
@@ -168,8 +179,9 @@ fn the_leader_and_a_kubelet_may_die() {
     println!("a change was carried out {:?} after the leader was killed", elapsed(begin));
     let fault = format!("{}/e2e/cluster/fault", root());
     run(&fault, &["kill", "kubelet-n2"]).unwrap();
-    let report: Value = serde_json::from_str(&load.join().unwrap().unwrap()).unwrap();
+    let report = load.join().unwrap();
     run(&fault, &["start", "kubelet-n2"]).unwrap();
+    let report: Value = serde_json::from_str(&report.unwrap()).unwrap();
     eventually("the node is back", s(60), || {
         let node = outrigger_e2e::get(&["get", "node", "n2"])?;
         ensure(condition(&node, "Ready")["status"] == "True", || node["status"]["conditions"].to_string())

@@ -109,7 +109,10 @@ fn every_example_is_accepted() {
                 folders.push(path);
             } else if path.extension().is_some_and(|e| e == "yaml") {
                 let text = std::fs::read_to_string(&path).unwrap();
-                if text.lines().any(|l| l.starts_with("apiVersion: outrigger.dev/") || l.starts_with("apiVersion: autoscaling/")) {
+                if text
+                    .lines()
+                    .any(|l| l.starts_with("apiVersion: outrigger.dev/") || l.starts_with("apiVersion: autoscaling/"))
+                {
                     run_with("kubectl", &["apply", "--dry-run=server", "--validate=strict", "-f", "-"], &text)
                         .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
                     checked += 1;

@@ -61,11 +61,18 @@ fn tools_that_cannot_start_say_why() {
     refused(&ns, "omcp/no-command", "Accepted", "CommandRequired", &["spec.command"], s(30));
     ns.apply(&tool("no-program", "", "").replace("[python3, -m, tool]", "[/no/such/program]")).unwrap();
     ns.apply(&tool("quitter", "--exit, \"7\"", "")).unwrap();
-    ns.apply(&tool("as-root", "", "  securityContext: {runAsUser: 0}")).unwrap();
+    // An image that names no user, and a user that is root.
+    ns.apply(&tool("as-root", "", "").replace("e2e-tool:e2e", "coredns:e2e")).unwrap();
+    ns.apply(&tool("to-root", "", "  securityContext: {runAsUser: 0}")).unwrap();
     ns.apply(&tool("banner", "--banner", "")).unwrap();
-    for (name, server) in
-        [("a", "no-program"), ("b", "quitter"), ("c", "as-root"), ("d", "banner"), ("e", "no-command")]
-    {
+    for (name, server) in [
+        ("a", "no-program"),
+        ("b", "quitter"),
+        ("c", "as-root"),
+        ("f", "to-root"),
+        ("d", "banner"),
+        ("e", "no-command"),
+    ] {
         ns.apply(&agent(name, &format!("  mcpServers: [{{name: {server}}}]"))).unwrap();
     }
     let ready = |agent: &str, words: &[&str]| {
@@ -79,7 +86,8 @@ fn tools_that_cannot_start_say_why() {
     };
     ready("a", &["no-program", "/no/such/program"]);
     ready("b", &["quitter", "exit code 7"]);
-    ready("c", &["tool-as-root", "runAsNonRoot"]);
+    ready("c", &["tool-as-root", "set runAsUser"]);
+    ready("f", &["tool-to-root", "set runAsUser"]);
     ready("e", &["no-command"]);
     ns.wait("oagent/d", "Ready", "True", "", s(60)).unwrap();
     assert_eq!(said(&send(&url(&ns, "d"), "tool banner echo {\"text\": \"hi\"}").unwrap()), "hi");
@@ -96,7 +104,7 @@ fn an_agent_that_does_not_answer_is_named() {
     installed();
     let ns = Namespace::new("bad-agent").unwrap();
     ns.apply(&agent("deaf", "").replace("port: 8000", "port: 8001")).unwrap();
-    refused(&ns, "oagent/deaf", "Ready", "AgentNotReady", &["8001"], s(60));
+    refused(&ns, "oagent/deaf", "Ready", "AgentNotAnswering", &["8001"], s(60));
     ns.apply(&agent("no-image", "").replace("e2e-agent:e2e", "e2e-agent:none")).unwrap();
     refused(&ns, "oagent/no-image", "Ready", "ImagePullFailed", &["agent", "e2e-agent:none"], s(60));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use outrigger_protocol::a2a::envelope::{self, BadFrame};
@@ -20,6 +20,10 @@ use tokio::time::Instant;
 use crate::a2a::ids::Trace;
 use crate::a2a::service::{Sent, Tasks};
 
+/// So much of a body that is too large is read and thrown away, so that its sender gets to read the answer.
+const DISCARD: u64 = 64 << 20;
+/// For so long at most.
+const DISCARD_LIMIT: Duration = Duration::from_secs(5);
 /// A body must be whole this long after its head.
 const BODY_LIMIT: Duration = Duration::from_mins(1);
 const VERSION_HEADER: HeaderName = HeaderName::from_static("a2a-version");
@@ -156,7 +160,11 @@ async fn read_body(headers: &HeaderMap, body: Body, max: u64) -> Result<Bytes, E
             .with("maxRequestBytes", max.to_string())
     };
     let length = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
-    if length.is_some_and(|length| length > max) {
+    if let Some(length) = length.filter(|length| *length > max) {
+        // One that asks first has sent nothing.
+        if length <= DISCARD && !headers.contains_key(EXPECT) {
+            discard(body).await;
+        }
         return Err(too_large());
     }
     let broken = |e: &dyn std::fmt::Display| Error::new(Kind::Parse, format!("the body did not arrive: {e}"));
@@ -167,6 +175,8 @@ async fn read_body(headers: &HeaderMap, body: Body, max: u64) -> Result<Bytes, E
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|e| broken(&e))?.into_data() else { continue };
             if (first.len() + more.len() + data.len()) as u64 > max {
+                drop((first, more, data));
+                discard(body).await;
                 return Err(too_large());
             }
             if first.is_empty() {
@@ -191,4 +201,17 @@ async fn read_body(headers: &HeaderMap, body: Body, max: u64) -> Result<Bytes, E
     tokio::time::timeout(BODY_LIMIT, read)
         .await
         .unwrap_or_else(|_| Err(Error::new(Kind::Parse, "the body did not arrive in time")))
+}
+
+async fn discard(mut body: Body) {
+    let rest = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, |d| d.len() as u64);
+            if bytes > DISCARD {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DISCARD_LIMIT, rest).await;
 }

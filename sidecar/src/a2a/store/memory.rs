@@ -28,7 +28,27 @@ struct Entry {
     task: Arc<Task>,
     events: Vec<Event>,
     followers: Option<watch::Sender<Arc<Task>>>,
+    /// Bytes of JSON in the events that are kept.
+    logged: usize,
+    /// Whether events were dropped, so that the task has text that they lack.
+    cut: bool,
     bytes: usize,
+}
+
+impl Entry {
+    /// Text is shared between the task and its events; what only one of them still has counts as well.
+    fn measure(&self) -> usize {
+        OVERHEAD + self.logged + if self.cut { self.task.size() } else { 0 }
+    }
+
+    fn log(&mut self, event: Event) {
+        if self.events.len() == MAX_EVENTS {
+            self.logged -= self.events.remove(0).change.size();
+            self.cut = true;
+        }
+        self.logged += event.change.size();
+        self.events.push(event);
+    }
 }
 
 #[derive(Default)]
@@ -98,33 +118,32 @@ impl Memory {
         let event = Event { seq: inner.seq, version: 1, at: now, change: Arc::new(first) };
         inner.bytes += bytes;
         // Most tasks have three events: created, working, ended.
-        let mut events = Vec::with_capacity(3);
-        events.push(event);
-        inner.tasks.insert(Arc::clone(&task.id), Entry { task: Arc::clone(&task), events, followers: None, bytes });
+        let events = Vec::with_capacity(3);
+        let mut entry = Entry { task: Arc::clone(&task), events, followers: None, logged: 0, cut: false, bytes };
+        entry.log(event);
+        inner.tasks.insert(Arc::clone(&task.id), entry);
         drop(inner);
         self.metrics.moved(None, Some(task.state));
         Ok(task)
     }
 
-    fn change(&self, id: &str, expected: u64, change: Change) -> Result<Arc<Task>, StoreError> {
+    fn change(&self, id: &str, expected: u64, mut change: Change) -> Result<Arc<Task>, StoreError> {
         let now = Timestamp::now();
         let mut guard = self.inner.lock();
         let inner = &mut *guard;
         let current = inner.at(id, expected)?;
         let next = Arc::new(current.apply(&change, now)?);
-        let bytes = next.size() + OVERHEAD;
-        let grown = bytes.saturating_sub(current.size() + OVERHEAD);
-        inner.make_room(usize::MAX, grown, self.max_bytes, &self.metrics)?;
-        inner.remember(&next.context_id, change.message.as_ref(), change.memo.as_ref(), now);
+        inner.make_room(usize::MAX, change.size(), self.max_bytes, &self.metrics)?;
+        // The memo is the context's; the log need not hold on to old ones.
+        let memo = change.memo.take();
+        inner.remember(&next.context_id, change.message.as_ref(), memo.as_ref(), now);
         inner.seq += 1;
         let entry = inner.tasks.get_mut(id).ok_or(StoreError::NotFound)?;
+        entry.task = Arc::clone(&next);
+        entry.log(Event { seq: inner.seq, version: next.version, at: now, change: Arc::new(change) });
+        let bytes = entry.measure();
         inner.bytes = inner.bytes + bytes - entry.bytes;
         entry.bytes = bytes;
-        entry.task = Arc::clone(&next);
-        if entry.events.len() == MAX_EVENTS {
-            entry.events.remove(0);
-        }
-        entry.events.push(Event { seq: inner.seq, version: next.version, at: now, change: Arc::new(change) });
         if next.state.is_terminal() {
             inner.ended.insert(inner.seq, Arc::clone(&next.id));
         }

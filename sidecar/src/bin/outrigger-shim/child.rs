@@ -19,6 +19,8 @@ use super::{args, procfs, stage};
 
 /// How much of stderr is read at once.
 pub const READ_BYTES: usize = 16 << 10;
+/// Capacity of a child's stdout. The kernel bounds the sum per user.
+const STDOUT_PIPE_BYTES: usize = 256 << 10;
 /// How much of stderr is read before other work gets its turn.
 const READS_PER_TURN: usize = 16;
 /// How often a group that was killed is looked at until it is gone.
@@ -32,6 +34,8 @@ enum State {
     Staging { socket: UnixStream, pipes: (OwnedFd, OwnedFd) },
     /// The command runs.
     Running,
+    /// The command could not be executed; the second stage is about to end.
+    Failed,
 }
 
 /// Steps towards the end, each at its time.
@@ -74,6 +78,8 @@ impl Child {
     pub fn spawn(program: &Path, command: &[OsString], env: &[(OsString, OsString)], conn: u64) -> io::Result<Self> {
         let (stdin_r, stdin_w) = pipe_with(PipeFlags::CLOEXEC)?;
         let (stdout_r, stdout_w) = pipe_with(PipeFlags::CLOEXEC)?;
+        // Best effort: a large response takes fewer turns of the two processes.
+        let _ = rustix::pipe::fcntl_setpipe_size(&stdout_r, STDOUT_PIPE_BYTES);
         let (stderr_r, stderr_w) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&stderr_r, true)?;
         let (ours, theirs) = UnixStream::pair()?;
@@ -111,8 +117,13 @@ impl Child {
     pub fn stage(&self) -> Option<&UnixStream> {
         match &self.state {
             State::Staging { socket, .. } => Some(socket),
-            State::Running => None,
+            State::Running | State::Failed => None,
         }
+    }
+
+    /// Whether the command could not be executed: it does not count as a child.
+    pub fn failed(&self) -> bool {
+        matches!(self.state, State::Failed)
     }
 
     /// Its stderr, to be polled for reading.
@@ -132,6 +143,7 @@ impl Child {
         Some(if message.is_empty() {
             Staged::Running(pipes.0, pipes.1)
         } else {
+            self.state = State::Failed;
             Staged::Failed(String::from_utf8_lossy(&message).into_owned())
         })
     }

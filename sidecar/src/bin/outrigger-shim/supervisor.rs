@@ -71,16 +71,17 @@ impl Supervisor {
         }
         signal_hook::low_level::pipe::register(signal_hook::consts::SIGCHLD, writer)?;
         let env = std::env::vars_os().filter(|(k, _)| !k.as_bytes().starts_with(PRIVATE)).collect();
+        let (program, generation, log) = (std::env::current_exe()?, generation()?, Log::start()?);
         let listener = listen::bind(&config.socket)
             .map_err(|e| io::Error::new(e.kind(), format!("can't bind {}: {e}", config.socket.display())))?;
         Ok(Self {
-            program: std::env::current_exe()?,
+            program,
             env,
-            generation: generation()?,
+            generation,
             listener,
             signals,
             terminate,
-            log: Log::start()?,
+            log,
             conns: BTreeMap::new(),
             children: BTreeMap::new(),
             next: 0,
@@ -105,9 +106,13 @@ impl Supervisor {
                 child.step(now);
             }
             self.children.retain(|_, c| !c.over());
-            self.conns.retain(|_, c| !c.closing || c.unsent());
+            let done: Vec<u64> =
+                self.conns.iter().filter(|(_, c)| c.closing && !c.unsent()).map(|(id, _)| *id).collect();
+            for id in done {
+                self.close(id);
+            }
             if self.children.is_empty() {
-                self.end_orphans();
+                end_orphans();
             }
             if self.ending.is_some_and(|deadline| self.children.is_empty() || now >= deadline) {
                 return Ok(());
@@ -238,7 +243,7 @@ impl Supervisor {
         if self.ending.is_some() {
             return self.refuse(id, Reason::Stopping, "the tool container is being stopped".into());
         }
-        if self.children.len() >= self.config.max_processes {
+        if self.children.values().filter(|c| !c.failed()).count() >= self.config.max_processes {
             let most = self.config.max_processes;
             return self.refuse(
                 id,
@@ -262,7 +267,6 @@ impl Supervisor {
         match staged {
             Staged::Failed(message) => {
                 child.conn = None;
-                child.stop(Duration::ZERO, Clock::now());
                 self.refuse(conn, Reason::SpawnFailed, message);
             }
             Staged::Running(stdin, stdout) => {
@@ -301,13 +305,6 @@ impl Supervisor {
         }
     }
 
-    /// Ends what children left behind in sessions of their own, once no child lives that could still need it.
-    fn end_orphans(&mut self) {
-        for pid in procfs::children() {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-        }
-    }
-
     fn begin_end(&mut self, now: Clock) {
         self.ending = Some(now + MAX_SHUTDOWN);
         let _ = std::fs::remove_file(&self.config.socket);
@@ -343,6 +340,13 @@ impl Supervisor {
             child.conn = None;
             child.stop(Duration::from_millis(GRACE_MS), Clock::now());
         }
+    }
+}
+
+/// Ends what children left behind in sessions of their own, once no child lives that could still need it.
+fn end_orphans() {
+    for pid in procfs::children() {
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
     }
 }
 

@@ -83,8 +83,8 @@ async fn the_oldest_end_makes_room() {
     assert!(matches!(s.create(task("f", "f")).await, Err(StoreError::Full(_))), "b, d and e are alive");
     assert!(s.get("b").await.is_ok());
     assert_eq!(s.metrics.evicted.get(), 2);
-    assert_eq!(s.metrics.tasks.with_label_values(&["submitted"]).get(), 3);
-    assert_eq!(s.metrics.tasks.with_label_values(&["completed"]).get(), 0);
+    assert_eq!(s.metrics.tasks(State::Submitted), 3);
+    assert_eq!(s.metrics.tasks(State::Completed), 0);
 }
 
 #[tokio::test]

@@ -1,0 +1,299 @@
+//! Agent: dereference → validate → plan → apply → status.
+
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use kube::Api;
+use kube::api::ListParams;
+use outrigger_crds::{Agent, AgentStatus, MCPServer, Skill};
+
+use super::{Context, Done, ReconcileError, WAITING, now, outcome, transition};
+use crate::apply::{ApplyError, Cause, Owner, reason_of};
+use crate::caches::{Guarded, mounted_config_maps};
+use crate::facts::Touch;
+use crate::names::AGENT_LABEL;
+use crate::plan::{self, AgentInput, AgentPlan, ChildKind, Planned, ServerInput};
+use crate::report::Note;
+use crate::status::agent::{Held, Missing, Seen, status};
+use crate::status::find;
+use crate::status::write::Written;
+
+/// A pod that has not taken up a new configuration yet is asked again after this long.
+const CONFIG_PENDING: Duration = Duration::from_secs(5);
+
+/// One look at an Agent.
+pub fn reconcile<'a>(
+    agent: &'a Agent,
+    context: &'a Context,
+) -> Pin<Box<dyn Future<Output = Result<Done, ReconcileError>> + Send + 'a>> {
+    Box::pin(look(agent, context))
+}
+
+async fn look(agent: &Agent, context: &Context) -> Result<Done, ReconcileError> {
+    let meta = &agent.metadata;
+    // A foreground deletion takes the objects away: making them again would keep it from ending.
+    if meta.deletion_timestamp.is_some() {
+        return Ok(Done::quiet());
+    }
+    let owner = Owner {
+        kind: "Agent",
+        name: meta.name.clone().unwrap_or_default(),
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default(),
+    };
+    let mut done = Done::quiet();
+    let mut seen = Seen::default();
+
+    let references = dereference(agent, &owner, context, &mut seen);
+    let input = AgentInput { agent, servers: references.inputs(), settings: &context.settings };
+    let mut written = Vec::new();
+    match plan::agent(&input) {
+        Err(error) => {
+            seen.held = Some(Held { reason: error.reason().into(), message: error.to_string(), refused: true });
+        }
+        Ok(plan) => written = apply(agent, &owner, &plan, context, &mut seen, &mut done).await?,
+    }
+    seen.deployment = context.caches.deployment(&owner.namespace, &owner.name, &owner.uid);
+    seen.pods = context.caches.pods_of(&owner.namespace, &owner.name, &context.facts);
+    tell(agent, &owner, context, &seen, &written, done).await
+}
+
+/// Servers and skills as they were found.
+struct References {
+    servers: Vec<(String, bool, Arc<Guarded<MCPServer>>)>,
+}
+
+impl References {
+    fn inputs(&self) -> Vec<ServerInput<'_>> {
+        let mut inputs = Vec::with_capacity(self.servers.len());
+        for (name, required, server) in &self.servers {
+            let Ok(server) = &server.0 else { continue };
+            let Ok(process) = plan::check_server(&server.spec) else { continue };
+            inputs.push(ServerInput { name, required: *required, spec: &server.spec, process });
+        }
+        inputs
+    }
+}
+
+fn dereference(agent: &Agent, owner: &Owner, context: &Context, seen: &mut Seen) -> References {
+    let mut servers = Vec::new();
+    for used in &agent.spec.mcp_servers {
+        let found = context.caches.server(&owner.namespace, &used.name);
+        let problem = match &found {
+            None => Some((
+                "MCPServerNotFound",
+                format!(
+                    "MCPServer {} is not in namespace {}: create it, or remove it from spec.mcpServers",
+                    used.name, owner.namespace
+                ),
+            )),
+            Some(server) => match &server.0 {
+                Err(invalid) => {
+                    Some(("MCPServerNotAccepted", format!("MCPServer {} cannot be read: {}", used.name, invalid.error)))
+                }
+                Ok(server) => plan::check_server(&server.spec)
+                    .err()
+                    .map(|e| ("MCPServerNotAccepted", format!("MCPServer {}: {e}", used.name))),
+            },
+        };
+        match (problem, found) {
+            (None, Some(server)) => servers.push((used.name.clone(), used.required, server)),
+            (Some((reason, message)), _) => {
+                seen.missing_servers.push(Missing {
+                    name: used.name.clone(),
+                    required: used.required,
+                    reason,
+                    message,
+                });
+            }
+            (None, None) => {}
+        }
+    }
+    for used in &agent.spec.skills {
+        let found = context.caches.skill(&owner.namespace, &used.name);
+        let problem = match found.as_deref().map(|s| s.0.as_ref()) {
+            None => Some((
+                "SkillNotFound",
+                format!(
+                    "Skill {} is not in namespace {}: create it, or remove it from spec.skills",
+                    used.name, owner.namespace
+                ),
+                true,
+            )),
+            Some(Err(invalid)) => {
+                Some(("InvalidSkill", format!("Skill {} cannot be read: {}", used.name, invalid.error), true))
+            }
+            Some(Ok(skill)) => skill_problem(skill, &used.name),
+        };
+        if let Some((reason, message, is_missing)) = problem {
+            let missing = Missing { name: used.name.clone(), required: used.required, reason, message };
+            if is_missing { seen.missing_skills.push(missing) } else { seen.stale_skills.push(missing) }
+        }
+    }
+    References { servers }
+}
+
+/// What is wrong with a skill that is there; whether nothing of it is published.
+fn skill_problem(skill: &Skill, name: &str) -> Option<(&'static str, String, bool)> {
+    let status = skill.status.as_ref();
+    let published = status.is_some_and(|s| s.digest.is_some());
+    let refused = status.and_then(|s| find(&s.conditions, "Accepted")).filter(|c| c.status == "False");
+    match (refused, published) {
+        (Some(c), false) => Some(("InvalidSkill", format!("Skill {name}: {}", c.message), true)),
+        (Some(c), true) => {
+            Some(("InvalidSkill", format!("Skill {name} serves its last valid content: {}", c.message), false))
+        }
+        (None, false) => Some(("SkillPending", format!("Skill {name} is about to be published"), true)),
+        (None, true) => None,
+    }
+}
+
+async fn apply(
+    agent: &Agent,
+    owner: &Owner,
+    plan: &AgentPlan,
+    context: &Context,
+    seen: &mut Seen,
+    done: &mut Done,
+) -> Result<Vec<(ChildKind, String, Cause)>, ReconcileError> {
+    seen.card_digest = Some(plan.card_digest.clone());
+    seen.live_digest = Some(plan.live_digest.clone());
+    seen.url = Some(plan.url.clone());
+    let incomplete = seen.missing_servers.iter().chain(&seen.missing_skills).any(|m| m.required);
+    // With a required part missing, what was rendered last stays: no first Deployment, no changed one.
+    let belongs = |o: &&Planned| !incomplete || (o.kind != ChildKind::Deployment && o.name != plan.boot_config_map);
+    let objects: Vec<Planned> = plan.objects.iter().filter(belongs).cloned().collect();
+    let hash = objects.iter().find(|o| o.kind == ChildKind::Deployment).map(|o| o.hash.clone());
+    let outcome = match context.applier.apply(owner, &objects, &context.caches).await {
+        Ok(outcome) => outcome,
+        Err(error @ (ApplyError::NameConflict { .. } | ApplyError::Refused { .. })) => {
+            seen.held = Some(Held { reason: error.reason().into(), message: error.to_string(), refused: true });
+            done.again_within(WAITING);
+            return Ok(Vec::new());
+        }
+        Err(error @ ApplyError::OperatorForbidden { .. }) => {
+            seen.held = Some(Held { reason: error.reason().into(), message: error.to_string(), refused: false });
+            done.again_within(WAITING);
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    seen.plan_hash = hash;
+    if let Some(wait) = outcome.retry_after {
+        done.again_within(wait);
+    }
+    if incomplete {
+        scale(agent, owner, context).await?;
+    }
+    prune(owner, plan, context).await?;
+    Ok(outcome.written)
+}
+
+/// An Agent that is held back can still be scaled.
+async fn scale(agent: &Agent, owner: &Owner, context: &Context) -> Result<(), ReconcileError> {
+    let deployment = context.caches.deployment(&owner.namespace, &owner.name, &owner.uid);
+    let Some(deployment) = deployment else { return Ok(()) };
+    if deployment.spec.as_ref().and_then(|s| s.replicas) != Some(agent.spec.replicas) {
+        context.applier.scale(owner, &owner.name, agent.spec.replicas).await?;
+    }
+    Ok(())
+}
+
+/// Deletes boot `ConfigMap`s that no pod has, or will have.
+async fn prune(owner: &Owner, plan: &AgentPlan, context: &Context) -> Result<(), ReconcileError> {
+    let prefix = format!("{}-boot-", owner.name);
+    let planned: BTreeSet<&str> = plan.objects.iter().map(|o| o.name.as_str()).collect();
+    let mut old = context.caches.config_maps_of(&owner.namespace, &owner.name, &owner.uid);
+    old.retain(|(name, _)| name.starts_with(&prefix) && !planned.contains(name.as_str()));
+    if old.is_empty() {
+        return Ok(());
+    }
+    for (name, _) in old.iter().filter(|(_, live)| live.controller.is_none()) {
+        // Left behind by a deletion that orphaned it: it goes with this Agent at the latest.
+        context
+            .applier
+            .adopt(owner, ChildKind::ConfigMap, name, plan::owner_reference(&owner.name, &owner.uid))
+            .await?;
+    }
+    // Not seen yet, or not written while a part is missing: there is no hurry.
+    let deployment = context.caches.deployment(&owner.namespace, &owner.name, &owner.uid);
+    let Some(deployment) = deployment else { return Ok(()) };
+    // Until its controller has seen the newest template it may still make pods of an older one.
+    let observed = deployment.status.as_ref().and_then(|s| s.observed_generation);
+    if observed < deployment.metadata.generation {
+        return Ok(());
+    }
+    let pods = context.caches.pods_of(&owner.namespace, &owner.name, &context.facts);
+    let sets: Api<ReplicaSet> = Api::namespaced(context.client.clone(), &owner.namespace);
+    let selector = format!("{AGENT_LABEL}={}", owner.name);
+    let sets = sets.list(&ListParams::default().labels(&selector)).await.map_err(|e| {
+        context.metrics.api_errors.with_label_values(&["list", reason_of(&e)]).inc();
+        ApplyError::of("list", ChildKind::Deployment, &owner.name, e)
+    })?;
+    let active = sets.items.iter().filter(|s| {
+        let wanted = s.spec.as_ref().and_then(|s| s.replicas).unwrap_or_default();
+        wanted > 0 || s.status.as_ref().is_some_and(|s| s.replicas > 0)
+    });
+    let in_sets = active.filter_map(|s| s.spec.as_ref()?.template.as_ref()?.spec.as_ref());
+    let in_pods = pods.iter().filter_map(|p| p.pod.spec.as_ref());
+    let in_deployment = deployment.spec.iter().filter_map(|s| s.template.spec.as_ref());
+    let used: BTreeSet<String> = in_sets
+        .chain(in_pods)
+        .chain(in_deployment)
+        .flat_map(|s| mounted_config_maps(Some(s)).map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    for (name, live) in old {
+        if !used.contains(&name) {
+            context.applier.delete(owner, ChildKind::ConfigMap, &name, &live.uid).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the status and says what changed.
+async fn tell(
+    agent: &Agent,
+    owner: &Owner,
+    context: &Context,
+    seen: &Seen,
+    written: &[(ChildKind, String, Cause)],
+    mut done: Done,
+) -> Result<Done, ReconcileError> {
+    let version = agent.metadata.resource_version.as_deref().unwrap_or_default();
+    let newest: Option<AgentStatus> = context.statuses.newest(&owner.uid, version, agent.status.clone());
+    let base = Agent { status: newest.clone(), ..agent.clone() };
+    let new = status(&base, seen, &now());
+    let result =
+        context.statuses.write::<Agent, _>(&owner.name, &owner.namespace, &owner.uid, newest.as_ref(), &new).await?;
+    let before = newest.map(|s| s.conditions).unwrap_or_default();
+    match result {
+        Written::Yes => {
+            done.notes.extend(transition(&before, &new.conditions, "Ready"));
+            let accepted = transition(&before, &new.conditions, "Accepted").filter(|n| n.warning);
+            done.notes.extend(accepted.filter(|n| !done.notes.iter().any(|o| o.reason == n.reason)));
+        }
+        Written::Later(wait) => done.again_within(wait),
+        Written::Unchanged | Written::Gone => {}
+    }
+    let what = written.iter().map(|(kind, name, _)| format!("{} {name}", kind.as_str())).collect::<Vec<_>>().join(", ");
+    if !written.is_empty() {
+        done.notes.push(Note { warning: false, reason: "Applied".into(), text: format!("wrote {what}") });
+    }
+    let foreign: Vec<_> = written.iter().filter(|(.., cause)| *cause == Cause::ForeignChange).collect();
+    for (kind, name, _) in foreign {
+        let text = format!("{} {name} had been changed by somebody else and was put back", kind.as_str());
+        done.notes.push(Note { warning: true, reason: "ForeignChange".into(), text });
+    }
+    if find(&new.conditions, "CardServed").is_some_and(|c| c.reason == "ConfigPending") {
+        done.again_within(CONFIG_PENDING);
+        for pod in &seen.pods {
+            // A full queue is no harm: the pod is read again anyway.
+            let _ = context.touches.try_send(Touch::Read(pod.pod.clone()));
+        }
+    }
+    done.outcome = outcome(&new.conditions, &what);
+    Ok(done)
+}

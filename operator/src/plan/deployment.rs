@@ -1,0 +1,32 @@
+//! The Deployment around the pod template.
+
+use outrigger_crds::AgentSpec;
+use serde_json::{Value, json};
+
+use super::identity::Identity;
+use super::{ChildKind, Planned};
+use crate::names::AGENT_LABEL;
+
+/// Old `ReplicaSet`s kept; their boot `ConfigMap`s are not, as a rollback is a change of the Agent.
+const REVISION_HISTORY: i32 = 3;
+/// After this long without progress a rollout counts as stuck. Longer than the default start limit of a tool.
+const PROGRESS_DEADLINE_SECONDS: i32 = 600;
+
+/// `spec.replicas` is always written: an Agent without a value has the schema's default, and the scale subresource of
+/// the Agent is the one place where autoscalers write.
+pub(super) fn deployment(identity: &Identity, spec: &AgentSpec, template: &Value) -> Planned {
+    let body = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": identity.metadata(&identity.name),
+        "spec": {
+            "replicas": spec.replicas,
+            "revisionHistoryLimit": REVISION_HISTORY,
+            "progressDeadlineSeconds": PROGRESS_DEADLINE_SECONDS,
+            "selector": {"matchLabels": {AGENT_LABEL: identity.name}},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}},
+            "template": template,
+        },
+    });
+    Planned::new(ChildKind::Deployment, &identity.name, body)
+}

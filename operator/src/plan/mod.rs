@@ -1,0 +1,206 @@
+//! From resources and settings to the objects of Kubernetes: pure, no client, no clock, no I/O.
+//!
+//! Objects are raw JSON. What a user wrote in a template is carried and merged, never lost.
+
+mod card;
+mod config;
+mod containers;
+mod deployment;
+mod identity;
+mod merge;
+mod pod;
+mod quantity;
+mod security;
+mod server;
+mod service;
+mod skill;
+mod validate;
+
+use outrigger_crds::{Agent, MCPServerSpec};
+use outrigger_protocol::config::Process;
+use serde_json::Value;
+
+use crate::hash;
+use crate::settings::Settings;
+
+pub use server::{ServerError, check_server};
+pub use skill::{SkillPlan, skill};
+
+/// Kinds of the objects that we write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ChildKind {
+    /// `v1 ServiceAccount`
+    ServiceAccount,
+    /// `v1 ConfigMap`
+    ConfigMap,
+    /// `v1 Service`
+    Service,
+    /// `apps/v1 Deployment`
+    Deployment,
+}
+
+impl ChildKind {
+    /// All of them, in the order of writing.
+    pub const ALL: [Self; 4] = [Self::ServiceAccount, Self::ConfigMap, Self::Service, Self::Deployment];
+
+    /// The kind as it stands in manifests.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ServiceAccount => "ServiceAccount",
+            Self::ConfigMap => "ConfigMap",
+            Self::Service => "Service",
+            Self::Deployment => "Deployment",
+        }
+    }
+
+    /// Its `apiVersion`.
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::Deployment => "apps/v1",
+            _ => "v1",
+        }
+    }
+}
+
+/// One object as it should be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// Its kind.
+    pub kind: ChildKind,
+    /// Its name.
+    pub name: String,
+    /// The whole manifest, without the annotation that carries [`Planned::hash`].
+    pub body: Value,
+    /// Hash of `body`: changes exactly when it does.
+    pub hash: String,
+}
+
+impl Planned {
+    fn new(kind: ChildKind, name: impl Into<String>, mut body: Value) -> Self {
+        merge::without_nulls(&mut body);
+        let hash = hash::short(body.to_string().as_bytes(), 16);
+        Self { kind, name: name.into(), body, hash }
+    }
+}
+
+/// A tool server of the Agent that was found and accepted.
+#[derive(Clone, Debug)]
+pub struct ServerInput<'a> {
+    /// Name of the `MCPServer`.
+    pub name: &'a str,
+    /// Whether the Agent is ready only when this server is.
+    pub required: bool,
+    /// Its specification.
+    pub spec: &'a MCPServerSpec,
+    /// Its bounds, as [`check_server`] read them.
+    pub process: Process,
+}
+
+/// All that a plan of an Agent is made from.
+#[derive(Clone, Debug)]
+pub struct AgentInput<'a> {
+    /// The Agent; its name, namespace and uid are set.
+    pub agent: &'a Agent,
+    /// Its tool servers, in the order of its specification.
+    pub servers: Vec<ServerInput<'a>>,
+    /// What the installation says.
+    pub settings: &'a Settings,
+}
+
+/// The objects of an Agent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentPlan {
+    /// ServiceAccount, boot and live `ConfigMap`, Service, Deployment, in this order.
+    pub objects: Vec<Planned>,
+    /// Name of the boot `ConfigMap`.
+    pub boot_config_map: String,
+    /// SHA-256 of the Agent Card, hex.
+    pub card_digest: String,
+    /// SHA-256 of the live document, hex; pods report the one in force.
+    pub live_digest: String,
+    /// A2A endpoint inside the cluster.
+    pub url: String,
+}
+
+/// Why there is no plan. The variant is the reason of the condition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// A value that the schema let through.
+    #[error("{path}: {message}")]
+    InvalidSpec {
+        /// Path of the value.
+        path: String,
+        /// What to do.
+        message: String,
+    },
+    /// Part of the template that would break the pod.
+    #[error("spec.template.{path}: {message}")]
+    InvalidTemplate {
+        /// Path below `spec.template`.
+        path: String,
+        /// What to do.
+        message: String,
+    },
+    /// Two containers want one port.
+    #[error(
+        "port {port} is wanted by the containers {first} and {second}: all containers of a pod share its ports; let one listen elsewhere"
+    )]
+    PortConflict {
+        /// The port.
+        port: i64,
+        /// One container.
+        first: String,
+        /// The other.
+        second: String,
+    },
+}
+
+impl PlanError {
+    /// Reason of the condition.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::InvalidSpec { .. } => "InvalidSpec",
+            Self::InvalidTemplate { .. } => "InvalidTemplate",
+            Self::PortConflict { .. } => "PortConflict",
+        }
+    }
+}
+
+/// Plans the objects of an Agent.
+pub fn agent(input: &AgentInput<'_>) -> Result<AgentPlan, PlanError> {
+    let spec = &input.agent.spec;
+    let identity = identity::Identity::of(input.agent)?;
+    let http = validate::runtime(spec)?;
+    validate::template(spec, http)?;
+    let limits = config::limits(spec)?;
+    let grace = pod::grace_seconds(spec, limits.turn_timeout_ms);
+    let card = card::card(&identity, spec, &input.settings.cluster_domain);
+    let boot = config::boot(input, &identity, http, grace)?;
+    let live = config::live(&card, limits);
+    let boot_config_map = format!("{}-boot-{}", identity.name, hash::short(boot.as_bytes(), 10));
+    let template = pod::template(input, &identity, &boot_config_map, grace);
+    let objects = vec![
+        identity::service_account(&identity, spec),
+        config::boot_config_map(&identity, &boot_config_map, &boot),
+        config::live_config_map(&identity, &live),
+        service::service(&identity),
+        deployment::deployment(&identity, spec, &template),
+    ];
+    Ok(AgentPlan {
+        objects,
+        boot_config_map,
+        card_digest: hash::hex(card.to_string().as_bytes()),
+        live_digest: hash::hex(live.as_bytes()),
+        url: card::url(&identity, &input.settings.cluster_domain),
+    })
+}
+
+/// Reference by which an object belongs to an Agent.
+pub fn owner_reference(agent: &str, uid: &str) -> Value {
+    identity::owner::<Agent>(agent, uid)
+}
+
+/// Label selector of an Agent's pods, as autoscalers want it.
+pub fn selector(agent: &str) -> String {
+    format!("{}={agent}", crate::names::AGENT_LABEL)
+}

@@ -1,0 +1,189 @@
+//! Each `plan/NAME.yaml` (an Agent, its servers and skills) against `plan/NAME.golden.yaml` (the objects planned).
+//! `UPDATE=1 cargo test -p outrigger-operator --test golden` writes the golden files anew.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc)]
+
+use std::fs;
+use std::path::Path;
+
+use outrigger_crds::{Agent, MCPServer, Skill};
+use outrigger_operator::plan::{self, AgentInput, Planned, ServerInput};
+use outrigger_operator::settings::Settings;
+use serde_json::Value;
+
+struct Input {
+    agent: Agent,
+    servers: Vec<MCPServer>,
+    skills: Vec<Skill>,
+}
+
+fn read(path: &Path) -> Input {
+    let text = fs::read_to_string(path).unwrap();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let (mut agent, mut servers, mut skills) = (None, Vec::new(), Vec::new());
+    for mut document in documents {
+        document["metadata"]["namespace"] = "shop".into();
+        document["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555".into();
+        match document["kind"].as_str().unwrap() {
+            "Agent" => agent = Some(serde_json::from_value(document).unwrap()),
+            "MCPServer" => servers.push(serde_json::from_value(document).unwrap()),
+            "Skill" => skills.push(serde_json::from_value(document).unwrap()),
+            other => panic!("{other}"),
+        }
+    }
+    Input { agent: agent.unwrap(), servers, skills }
+}
+
+fn settings() -> Settings {
+    Settings { image_pull_secrets: vec!["registry".into()], ..Settings::new("registry.example/outrigger:0.1.0") }
+}
+
+fn plan(input: &Input) -> Result<Vec<Planned>, String> {
+    let settings = settings();
+    let servers = input
+        .agent
+        .spec
+        .mcp_servers
+        .iter()
+        .map(|used| {
+            let server = input.servers.iter().find(|s| s.metadata.name.as_deref() == Some(&used.name)).unwrap();
+            let process = plan::check_server(&server.spec).unwrap();
+            ServerInput { name: &used.name, required: used.required, spec: &server.spec, process }
+        })
+        .collect();
+    let agent = AgentInput { agent: &input.agent, servers, settings: &settings };
+    let mut objects = plan::agent(&agent).map_err(|e| format!("{}: {e}", e.reason()))?.objects;
+    for skill in &input.skills {
+        objects.push(plan::skill(skill).map_err(|d| format!("{d:?}"))?.config_map);
+    }
+    Ok(objects)
+}
+
+fn render(objects: &[Planned]) -> String {
+    let documents: Vec<_> = objects.iter().map(|o| serde_saphyr::to_string(&o.body).unwrap()).collect();
+    format!("---\n{}", documents.join("---\n"))
+}
+
+fn cases() -> Vec<std::path::PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plan");
+    let mut cases: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| p.extension().is_some_and(|e| e == "yaml") && !p.to_string_lossy().contains(".golden."))
+        .collect();
+    cases.sort();
+    assert!(cases.len() >= 6, "the cases are there");
+    cases
+}
+
+#[test]
+fn plans_are_as_they_stand_in_the_golden_files() {
+    let mut wrong = Vec::new();
+    for case in cases() {
+        let rendered = match plan(&read(&case)) {
+            Ok(objects) => render(&objects),
+            Err(error) => format!("refused: {error:?}\n"),
+        };
+        let golden = case.with_extension("golden.yaml");
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(&golden, &rendered).unwrap();
+        }
+        if fs::read_to_string(&golden).unwrap_or_default() != rendered {
+            wrong.push(golden);
+        }
+    }
+    assert!(wrong.is_empty(), "differ from the plan (UPDATE=1 writes them anew; look at the diff): {wrong:?}");
+}
+
+#[test]
+fn what_the_user_wrote_survives() {
+    for case in cases() {
+        let input = read(&case);
+        let Ok(objects) = plan(&input) else { continue };
+        let deployment = &objects.iter().find(|o| o.kind.as_str() == "Deployment").unwrap().body;
+        contains(&deployment["spec"]["template"], &input.agent.spec.template, &case.to_string_lossy());
+    }
+}
+
+/// Every leaf of `part` stands in `whole`; list items are found by name, path or port, other lists are equal.
+fn contains(whole: &Value, part: &Value, at: &str) {
+    match part {
+        // The label of the selector is ours alone.
+        Value::Object(map) => map
+            .iter()
+            .filter(|(k, _)| *k != "outrigger.dev/agent")
+            .for_each(|(k, v)| contains(&whole[k], v, &format!("{at}.{k}"))),
+        Value::Array(items) => {
+            for (i, item) in items.iter().enumerate() {
+                let key = ["name", "mountPath", "containerPort"].into_iter().find(|k| item.get(k).is_some());
+                let found = match key {
+                    Some(key) => whole.as_array().unwrap().iter().find(|w| w[key] == item[key]),
+                    None => whole.get(i),
+                };
+                contains(found.unwrap_or(&Value::Null), item, &format!("{at}[{i}]"));
+            }
+        }
+        leaf => assert!(
+            whole == leaf || at.contains("resources") || at.ends_with("sizeLimit"),
+            "{at}: {leaf} became {whole}"
+        ),
+    }
+}
+
+#[test]
+fn hashes_follow_the_content_alone() {
+    for case in cases() {
+        let Ok(first) = plan(&read(&case)) else { continue };
+        let second = plan(&read(&case)).unwrap();
+        assert_eq!(first, second, "a plan has no clock and no chance in it");
+        let mut input = read(&case);
+        input.agent.spec.replicas += 1;
+        let third = plan(&input).unwrap();
+        for (a, b) in first.iter().zip(&third) {
+            assert_eq!(a.hash != b.hash, a.kind.as_str() == "Deployment", "{} {}", a.kind.as_str(), a.name);
+        }
+    }
+}
+
+#[test]
+fn sidecars_accept_the_documents() {
+    use outrigger_protocol::config::{Boot, Live};
+    for case in cases() {
+        let Ok(objects) = plan(&read(&case)) else { continue };
+        let data = |key: &str| {
+            objects.iter().find_map(|o| o.body["data"][key].as_str()).unwrap_or_else(|| panic!("{key}")).to_owned()
+        };
+        let boot = Boot::parse(data("boot.json").as_bytes()).unwrap();
+        assert_eq!(boot.containers[0], "agent");
+        Live::parse(data("live.json").as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn every_container_passes_the_restricted_standard() {
+    for case in cases() {
+        let Ok(objects) = plan(&read(&case)) else { continue };
+        let pod = &objects.iter().find(|o| o.kind.as_str() == "Deployment").unwrap().body["spec"]["template"]["spec"];
+        assert_eq!(pod["automountServiceAccountToken"], false);
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+        assert!(pod["securityContext"]["seccompProfile"]["type"].is_string());
+        let all = pod["containers"].as_array().unwrap().iter().chain(pod["initContainers"].as_array().unwrap());
+        for c in all {
+            let context = &c["securityContext"];
+            assert_eq!(context["allowPrivilegeEscalation"], false, "{}", c["name"]);
+            assert_eq!(context["capabilities"]["drop"][0], "ALL", "{}", c["name"]);
+            let name = c["name"].as_str().unwrap();
+            if name.starts_with("outrigger") || name.starts_with("tool-") {
+                for (list, resource) in
+                    [("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory")]
+                {
+                    assert!(c["resources"][list][resource].is_string(), "{name} {list} {resource}");
+                }
+            }
+        }
+        let volumes: Vec<_> = pod["volumes"].as_array().unwrap().iter().map(|v| v["name"].as_str().unwrap()).collect();
+        let unique: std::collections::BTreeSet<_> = volumes.iter().collect();
+        assert_eq!(volumes.len(), unique.len(), "{volumes:?}");
+        assert!(volumes.iter().all(|v| v.len() <= 63), "{volumes:?}");
+    }
+}
