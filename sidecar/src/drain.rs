@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -37,8 +36,6 @@ struct Container {
 pub struct Drain {
     state: watch::Sender<State>,
     grace: Duration,
-    /// Serialises a hook with itself, as the kubelet may call twice.
-    hooks: Mutex<()>,
 }
 
 /// One piece of work on a container; ends when dropped.
@@ -62,11 +59,7 @@ impl Drain {
     /// Knows the containers of the pod and its grace period.
     pub fn new(containers: &[String], grace: Duration) -> Arc<Self> {
         let containers = containers.iter().map(|c| (c.clone(), Container::default())).collect();
-        Arc::new(Self {
-            state: watch::Sender::new(State { containers, draining_since: None }),
-            grace,
-            hooks: Mutex::new(()),
-        })
+        Arc::new(Self { state: watch::Sender::new(State { containers, draining_since: None }), grace })
     }
 
     /// Counts one piece of work on a container until the guard is dropped. Work on an unknown container is not counted.
@@ -128,19 +121,16 @@ impl Drain {
     /// `false` for a container that this pod does not have.
     pub async fn hook(&self, container: &str) -> bool {
         let deadline = Instant::now() + self.grace.saturating_sub(MARGIN);
-        {
-            let _one = self.hooks.lock();
-            if !self.state.borrow().containers.contains_key(container) {
-                return false;
+        let ours = self.state.send_if_modified(|s| {
+            let Some(c) = s.containers.get_mut(container) else { return false };
+            c.held = true;
+            if s.draining_since.is_none() && s.containers.values().all(|c| c.held) {
+                s.draining_since = Some(Instant::now());
             }
-            self.state.send_modify(|s| {
-                if let Some(c) = s.containers.get_mut(container) {
-                    c.held = true;
-                }
-                if s.draining_since.is_none() && s.containers.values().all(|c| c.held) {
-                    s.draining_since = Some(Instant::now());
-                }
-            });
+            true
+        });
+        if !ours {
+            return false;
         }
         let mut rx = self.state.subscribe();
         // Hooks of one pod come together; a stop of this container alone goes on when nobody else asks.
