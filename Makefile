@@ -17,9 +17,10 @@ check: ## format, lints, documentation, licences
 unit: ## tests that need no cluster
 	$(STAGE) "unit tests" cargo test --locked --workspace
 
-chart: ## the charts: lint, schema, golden files
+chart: ## charts and GitOps examples: lint, schema, golden files, health checks
 	$(STAGE) "test bed's programs" e2e/cluster/build
 	$(STAGE) "charts" charts/test
+	$(STAGE) "health checks of the GitOps examples" scripts/gitops
 
 test-crds: ## what the API server refuses
 	$(STAGE) "bad manifests" e2e/with-light cargo test --locked -p outrigger-e2e --features light --test crds
