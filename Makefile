@@ -44,7 +44,7 @@ generate: ## CRD manifests, here and in the charts
 	cargo run --quiet --locked -p outrigger-crds --bin crdgen crds/manifests
 	charts/generate
 
-bench: images ## against peers, as a table
+bench: ## against peers, as a table
 	bench/run
 
 cluster-up: ## NODES=2 KUBE=1.36 ADDONS="coredns metrics-server"

@@ -153,6 +153,10 @@ impl Memory {
             }
             _ => entry.followers = None,
         }
+        if next.state.is_terminal() {
+            // Followers keep what they have; nothing more will come, and thousands of ended tasks are kept.
+            entry.followers = None;
+        }
         drop(guard);
         self.metrics.moved(Some(current.state), Some(next.state));
         Ok(next)
