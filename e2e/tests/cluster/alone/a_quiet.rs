@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, Seek as _};
 
-use outrigger_e2e::{Namespace, elapsed, ensure, eventually, now};
+use outrigger_e2e::{Namespace, elapsed, ensure, eventually, kubectl, now};
 use serde_json::Value;
 
 use crate::bed::{SYSTEM, agent, installed, run_folder, s, tool};
@@ -31,6 +31,11 @@ fn mutations(from: u64) -> (u64, Vec<String>) {
 #[test]
 fn a_quiet_minute_has_no_mutating_request_of_the_operator() {
     installed();
+    eventually("the namespaces of other tests are gone", s(240), || {
+        let left = kubectl(&["get", "namespaces", "-o", "name"])?;
+        ensure(!left.contains("namespace/t-"), || left.clone())
+    })
+    .unwrap();
     let ns = Namespace::new("quiet").unwrap();
     ns.apply(&tool("t", "", "")).unwrap();
     for name in ["one", "two", "three"] {
