@@ -15,7 +15,7 @@ check: ## format, lints, documentation, licences
 	$(STAGE) "licences and sources" cargo-deny --log-level error check licenses bans sources
 
 unit: ## tests that need no cluster
-	$(STAGE) "unit tests" cargo test --locked --workspace
+	$(STAGE) "unit tests" env RUST_TEST_THREADS=8 cargo test --locked --workspace
 
 chart: ## charts and GitOps examples: lint, schema, golden files, health checks
 	$(STAGE) "test bed's programs" e2e/cluster/build

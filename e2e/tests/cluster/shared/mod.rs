@@ -1,6 +1,7 @@
 //! Tests that keep to a namespace of their own.
 
 mod bad_input;
+pub mod deletions;
 mod local_api;
 mod order;
 mod restricted;
