@@ -1,6 +1,6 @@
 # Each line is a command one could type. Heavy outputs go to $OUTRIGGER_CACHE (default ~/.cache/outrigger).
 STAGE = scripts/stage
-.PHONY: demo test test-full check unit test-crds chart images e2e generate bench cluster-up cluster-down
+.PHONY: demo test test-full check unit test-crds chart images e2e generate generate-schema bench cluster-up cluster-down
 
 demo: ## the main job on a real cluster: CONTEXT=name uses one that you have
 	e2e/demo
@@ -43,6 +43,10 @@ test-full: test ## wide matrices and soaks: other Kubernetes versions, ten quiet
 generate: ## CRD manifests, here and in the charts
 	cargo run --quiet --locked -p outrigger-crds --bin crdgen crds/manifests
 	charts/generate
+
+generate-schema: ## the pod template's schema, from the newest Kubernetes we support
+	KUBE=1.37 e2e/with-light kubectl get --raw /openapi/v3/api/v1 | sed -n '/^{/,$$p' > $${TMPDIR:-/tmp}/openapi-core-v1.json
+	crds/schema/generate.py $${TMPDIR:-/tmp}/openapi-core-v1.json > crds/schema/pod-template.json
 
 bench: ## against peers, as a table
 	bench/run
