@@ -155,14 +155,18 @@ pub async fn read_all(mut body: Incoming, max: u64) -> Result<Bytes, Fault> {
             Some(_) => more.extend_from_slice(&data),
         }
     }
-    let first = first.unwrap_or_default();
+    Ok(joined(first.unwrap_or_default(), &more))
+}
+
+/// A body from its first piece and the rest; nothing is copied when there is no rest.
+pub fn joined(first: Bytes, more: &[u8]) -> Bytes {
     if more.is_empty() {
-        return Ok(first);
+        return first;
     }
     let mut whole = BytesMut::with_capacity(first.len() + more.len());
     whole.extend_from_slice(&first);
-    whole.extend_from_slice(&more);
-    Ok(whole.freeze())
+    whole.extend_from_slice(more);
+    whole.freeze()
 }
 
 /// The innermost cause says most.

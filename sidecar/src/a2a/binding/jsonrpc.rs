@@ -17,6 +17,7 @@ use outrigger_protocol::a2a::task::Task;
 use outrigger_protocol::a2a::version::{self, SERVED};
 use tokio::time::Instant;
 
+use crate::a2a::client::joined;
 use crate::a2a::ids::Trace;
 use crate::a2a::service::{Sent, Tasks};
 
@@ -190,13 +191,7 @@ async fn read_body(headers: &HeaderMap, body: Body, max: u64) -> Result<Bytes, E
                 more.extend_from_slice(&data);
             }
         }
-        if more.is_empty() {
-            return Ok(first);
-        }
-        let mut whole = BytesMut::with_capacity(first.len() + more.len());
-        whole.extend_from_slice(&first);
-        whole.extend_from_slice(&more);
-        Ok(whole.freeze())
+        Ok(joined(first, &more))
     };
     tokio::time::timeout(BODY_LIMIT, read)
         .await
