@@ -51,10 +51,16 @@ def up() -> None:
     print(f"export KUBECONFIG={cluster.kubeconfig} PATH={cluster.cache.bin}:$PATH")
 
 
+def _needed(cluster: Cluster, wanted: list[str]) -> list[str]:
+    """The components of a cluster with these add-ons: no other add-on, and nothing that only people and tests call."""
+    spare = {"crictl", "helm", *addons.known()} - set(wanted)
+    return [name for name in components.all_components(cluster.cache.lane) if name not in spare]
+
+
 def _bring_up(cluster: Cluster, daemons: Daemons, wanted: list[str]) -> None:
     stages = Stages()
     host.need(host.NODE_TOOLS)
-    components.build(cluster.cache, quiet=True)
+    components.build(cluster.cache, _needed(cluster, wanted), quiet=True)
     images = {name: addons.image(cluster.cache, name) for name in [addons.SANDBOX, *wanted]}
     stages.done("programs and images are there")
 
