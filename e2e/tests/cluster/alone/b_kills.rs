@@ -34,6 +34,17 @@ const LONG: &str = "tool t sleep {\"seconds\": 0.5}";
 const SECONDS: &str = "10";
 const RATE: &str = "5";
 
+const SHIM: Row = Row {
+    part: "shim",
+    text: TOOL,
+    answer: "x",
+    may: &["transport", "task tool_failed"],
+    least: 0,
+    most: 20,
+    gap: 5_000,
+    restarted: Some("tool-t"),
+};
+
 /// Kubernetes takes a pod from its Service while a container of it is being restarted, whatever that container is for:
 /// hence `transport` in the rows of an Agent with one replica, and in none where only a process ends.
 const TABLE: &[Row] = &[
@@ -57,26 +68,9 @@ const TABLE: &[Row] = &[
         gap: 5_000,
         restarted: Some("agent"),
     },
-    Row {
-        part: "shim",
-        text: TOOL,
-        answer: "x",
-        may: &["transport", "task tool_failed"],
-        least: 0,
-        most: 20,
-        gap: 5_000,
-        restarted: Some("tool-t"),
-    },
-    Row {
-        part: "tool container",
-        text: TOOL,
-        answer: "x",
-        may: &["transport", "task tool_failed"],
-        least: 0,
-        most: 20,
-        gap: 5_000,
-        restarted: Some("tool-t"),
-    },
+    SHIM,
+    // The same for the client: the shim is the first process of its container.
+    Row { part: "tool container", ..SHIM },
     Row {
         part: "tool child",
         text: LONG,
