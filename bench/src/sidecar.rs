@@ -77,7 +77,7 @@ impl Layout {
             "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"],
             "skills": [{"id": "sell", "name": "Sell", "description": "Sells a burger", "tags": ["food"]}],
         });
-        let live = Live { version: CONFIG_VERSION, card, limits: Limits::default() };
+        let live = Live::new(card);
         for (file, text) in [(BOOT_FILE, serde_json::to_vec(&boot)?), (LIVE_FILE, serde_json::to_vec(&live)?)] {
             let path = layout.below(file);
             std::fs::create_dir_all(path.parent().context("a file at the root")?)?;

@@ -23,6 +23,31 @@ pub struct PodStatus {
     /// Skills, in the order of the boot document.
     #[serde(default)]
     pub skills: Vec<SkillStatus>,
+    /// The task store.
+    #[serde(default)]
+    pub store: PartStatus,
+    /// Each interface that was asked for: whether it passed a call of its own and is in the card.
+    #[serde(default)]
+    pub interfaces: Vec<InterfaceStatus>,
+    /// Push notifications that were given up, since the sidecar started.
+    #[serde(default)]
+    pub push_dead_letters: u64,
+    /// Whether the agent also listens on the pod's address, so that access control can be gone round.
+    #[serde(default)]
+    pub agent_exposed: bool,
+}
+
+/// One interface of the card.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InterfaceStatus {
+    /// `JSONRPC`, `HTTP+JSON` or `GRPC`.
+    pub binding: String,
+    /// `1.0` or `0.3`.
+    pub version: String,
+    /// Whether it passed.
+    #[serde(flatten)]
+    pub part: PartStatus,
 }
 
 /// Life of a pod.

@@ -42,7 +42,7 @@ async fn main() -> anyhow::Result<()> {
         skills: Vec::new(),
         drain: DrainConfig { token: "0123456789abcdef".into(), grace_seconds: 30 },
     };
-    let live = Live { version: 1, card: serde_json::Value::Null, limits: Limits::default() };
+    let live = Live::new(serde_json::Value::Null);
     let (_keep, live) = watch::channel(Arc::new(live));
     let context = Context {
         boot: Arc::new(boot),

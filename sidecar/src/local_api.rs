@@ -37,6 +37,8 @@ pub fn prepare(folder: &Path, servers: impl Iterator<Item = String>) -> std::io:
     let urls = LocalUrls {
         mcp: servers.map(|name| (name.clone(), format!("{base}/mcp/{name}"))).collect(),
         tasks: format!("{base}/tasks"),
+        turns: format!("{base}/turns"),
+        agents: format!("{base}/agents"),
     };
     write(&folder.join(URLS_FILE), &serde_json::to_vec(&urls)?)?;
     Ok((token.into(), urls))

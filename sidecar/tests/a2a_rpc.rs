@@ -216,7 +216,7 @@ async fn the_card_as_it_is_configured() {
     assert!(headers.get("access-control-allow-origin").is_none());
 
     let card = context::card("https://agents.example.com/burger");
-    front.live.send_replace(Arc::new(Live { version: 1, card: card.clone(), limits: Limits::default() }));
+    front.live.send_replace(Arc::new(Live::new(card.clone())));
     let (_, headers, text) = get("/.well-known/agent-card.json", &[("if-none-match", &etag)]).await;
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), card);
     assert_ne!(headers["etag"].to_str().unwrap(), etag);

@@ -2,7 +2,7 @@
 
 use outrigger_crds::{AgentSpec, HttpRuntime, duration};
 use outrigger_protocol::config::{
-    AgentRef, Boot, CONFIG_VERSION, Drain, Limits, Live, Runtime, SHIM_SOCKET, Server, SkillMount, TOOLS_DIR,
+    AgentRef, Boot, CONFIG_VERSION, Drain, Limits, Live, Runtime, SHIM_SOCKET, Server, SkillMount, Store, TOOLS_DIR,
 };
 use serde_json::{Value, json};
 
@@ -86,6 +86,7 @@ pub(super) fn boot(
             .iter()
             .map(|s| SkillMount { name: s.name.clone(), required: s.required })
             .collect(),
+        store: Store::Memory,
         drain: Drain { token: identity.drain_token(), grace_seconds },
     };
     text(&boot)
@@ -93,7 +94,7 @@ pub(super) fn boot(
 
 /// The live document as text.
 pub(super) fn live(card: &Value, limits: Limits) -> String {
-    json!(Live { version: CONFIG_VERSION, card: card.clone(), limits }).to_string()
+    json!(Live { limits, ..Live::new(card.clone()) }).to_string()
 }
 
 fn text<T: serde::Serialize>(document: &T) -> Result<String, PlanError> {

@@ -13,7 +13,7 @@ use super::raw::{
     self, Kind, MAX_DEPTH, Members, Raw, SplitError, depth_within, elements, push_key, push_text, text_of,
 };
 use super::state::State;
-use super::task::{Artifact, Change};
+use super::task::{Artifact, ArtifactUpdate, Change};
 
 /// What an answer may have.
 const KNOWN: [&str; 7] = ["text", "parts", "artifacts", "state", "message", "error", "memo"];
@@ -199,7 +199,7 @@ pub fn read(form: &Form, body: &[u8], scope: &Scope<'_>, repairs: &mut Vec<Rule>
 }
 
 fn completed(parts: Option<String>, scope: &Scope<'_>) -> Answer {
-    let artifacts = parts.map(|p| made_up_artifact(&p, scope)).into_iter().collect();
+    let artifacts = parts.map(|p| ArtifactUpdate::whole(made_up_artifact(&p, scope))).into_iter().collect();
     let change = Change { state: Some(State::Completed), artifacts, ..Change::default() };
     Answer { outcome: Outcome::Change(change), memo: None }
 }
@@ -307,6 +307,7 @@ fn change(members: &Members<'_>, scope: &Scope<'_>, repairs: &mut Vec<Rule>) -> 
         }
         None => {}
     }
+    let artifacts = artifacts.into_iter().map(ArtifactUpdate::whole).collect();
     Ok(Change { state: Some(state), said, artifacts, ..Change::default() })
 }
 
@@ -379,7 +380,7 @@ fn made_up_artifact(parts: &str, scope: &Scope<'_>) -> Artifact {
     push_key(&mut json, "parts");
     json.push_str(parts);
     json.push('}');
-    Artifact { id: id.into(), name: None, json: Raw::assembled(&json) }
+    Artifact::whole(id.into(), None, Raw::assembled(&json))
 }
 
 fn artifacts_of(list: &RawValue, scope: &Scope<'_>, repairs: &mut Vec<Rule>) -> Result<Vec<Artifact>, Fault> {
@@ -418,7 +419,7 @@ fn artifact_of(item: &RawValue, path: &str, scope: &Scope<'_>, repairs: &mut Vec
     let (parts, _) = checked_parts(parts, &format!("{path}.parts"), false, repairs)?;
     rewrite |= matches!(parts, std::borrow::Cow::Owned(_));
     if !rewrite {
-        return Ok(Artifact { id, name, json: Raw::copy(item) });
+        return Ok(Artifact::whole(id, name, Raw::copy(item)));
     }
     let mut json = String::with_capacity(item.get().len() + 64);
     json.push('{');
@@ -429,7 +430,7 @@ fn artifact_of(item: &RawValue, path: &str, scope: &Scope<'_>, repairs: &mut Vec
         json.push_str(if key == "parts" { &parts } else { value.get() });
     }
     json.push('}');
-    Ok(Artifact { id, name, json: Raw::assembled(&json) })
+    Ok(Artifact::whole(id, name, Raw::assembled(&json)))
 }
 
 fn direct(message: &RawValue, scope: &Scope<'_>, repairs: &mut Vec<Rule>) -> Result<DirectMessage, Fault> {

@@ -9,12 +9,14 @@
 //! - [`turn`], [`answer`]: the executor contract, `outrigger/v1`.
 
 pub mod answer;
+pub mod artifact;
 pub mod conversation;
 pub mod envelope;
 pub mod errors;
 pub mod fault;
 pub mod message;
 pub mod method;
+pub mod operation;
 pub mod params;
 pub mod part;
 pub mod raw;

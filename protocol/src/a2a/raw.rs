@@ -27,6 +27,17 @@ impl Raw {
         Self(text.into())
     }
 
+    /// Takes a piece of valid JSON: values of a list, joined by commas.
+    pub(crate) fn fragment(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// Takes JSON text from a place that only holds what was valid JSON once, such as a database.
+    pub fn parse(text: &str) -> Result<Self, SplitError> {
+        serde_json::from_str::<&RawValue>(text).map_err(|e| SplitError::Syntax(e.to_string()))?;
+        Ok(Self(text.into()))
+    }
+
     /// The JSON text.
     pub fn as_str(&self) -> &str {
         &self.0

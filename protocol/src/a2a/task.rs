@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+pub use super::artifact::{Artifact, ArtifactUpdate};
 use super::raw::{Raw, push_key, push_list, push_text};
 use super::state::State;
 
@@ -14,15 +15,19 @@ pub const MAX_HISTORY_BYTES: usize = 8 << 20;
 /// Most artifacts of a task.
 pub const MAX_ARTIFACTS: usize = 1_000;
 
-/// One artifact as JSON.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Artifact {
-    /// Its `artifactId`.
+/// A turn that is under way for a task, as the store remembers it: enough to hand it over again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TurnMark {
+    /// Id of the turn.
     pub id: Arc<str>,
-    /// Its `name`, if it has one.
-    pub name: Option<Arc<str>>,
-    /// The whole of it.
-    pub json: Raw,
+    /// How often it was handed over.
+    pub attempt: u32,
+    /// `seq` of the handler's last event that was written; 0 before any.
+    pub seq: u64,
+    /// Whether the handler answered 202: its events come to the local API.
+    pub asynchronous: bool,
+    /// When it began.
+    pub began: Timestamp,
 }
 
 /// A task at one version.
@@ -32,6 +37,8 @@ pub struct Task {
     pub id: Arc<str>,
     /// The context it belongs to.
     pub context_id: Arc<str>,
+    /// Whose it is: key of the caller that made it, empty for the anonymous one. Never shown.
+    pub caller: Arc<str>,
     /// 1 when created; one more with every change.
     pub version: u64,
     /// Its state.
@@ -46,34 +53,42 @@ pub struct Task {
     pub artifacts: Vec<Artifact>,
     /// Whether a caller may know of it: a direct message takes the place of a task that none has seen.
     pub revealed: bool,
+    /// The process that runs its turn, or will; none while the task waits for its caller and when it has ended.
+    pub owner: Option<Arc<str>>,
+    /// Rises when a task changes hands and when it is cancelled.
+    pub epoch: u64,
+    /// The turn under way.
+    pub turn: Option<TurnMark>,
+    /// What the executor wants to know of the task later, such as its id at the agent; never shown.
+    pub attachment: Option<Raw>,
 }
 
 /// One change of a task. Whatever is absent stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// The turn that makes the change.
-    pub turn: Option<Arc<str>>,
-    /// Number of this change in its turn, from 1.
-    pub step: u32,
+    /// The turn that makes the change, as it is after it. A state that ends or interrupts the task ends its turn.
+    pub turn: Option<TurnMark>,
     /// New state; also the same one again, with something new to say.
     pub state: Option<State>,
     /// Message of the new status; without a `state` it is not looked at.
     pub said: Option<Raw>,
     /// The caller's message, for the history.
     pub message: Option<Raw>,
-    /// Artifacts; one with an id that is there already replaces it.
-    pub artifacts: Vec<Artifact>,
+    /// Artifacts and chunks of them, in order, before the new state.
+    pub artifacts: Vec<ArtifactUpdate>,
     /// The memo of the context.
     pub memo: Option<Raw>,
     /// The caller gets to know the task.
     pub reveal: bool,
+    /// What the executor wants to know of the task later.
+    pub attachment: Option<Raw>,
 }
 
 impl Change {
     /// Bytes of JSON that the change brings to the task.
     pub fn size(&self) -> usize {
-        let raws = self.said.iter().chain(&self.message).chain(self.artifacts.iter().map(|a| &a.json));
-        raws.map(Raw::size).sum()
+        let raws = self.said.iter().chain(&self.message).chain(&self.attachment);
+        raws.map(Raw::size).sum::<usize>() + self.artifacts.iter().map(ArtifactUpdate::size).sum::<usize>()
     }
 }
 
@@ -93,10 +108,18 @@ pub enum Refused {
 
 impl Task {
     /// A new task with its first message.
-    pub fn new(id: Arc<str>, context_id: Arc<str>, message: Raw, revealed: bool, now: Timestamp) -> Self {
+    pub fn new(
+        id: Arc<str>,
+        context_id: Arc<str>,
+        caller: Arc<str>,
+        message: Raw,
+        revealed: bool,
+        now: Timestamp,
+    ) -> Self {
         Self {
             id,
             context_id,
+            caller,
             version: 1,
             state: State::Submitted,
             since: now,
@@ -104,11 +127,15 @@ impl Task {
             history: vec![message],
             artifacts: Vec::new(),
             revealed,
+            owner: None,
+            epoch: 1,
+            turn: None,
+            attachment: None,
         }
     }
 
-    /// The task after a change.
-    pub fn apply(&self, change: &Change, now: Timestamp) -> Result<Self, Refused> {
+    /// The task after a change that `writer` makes.
+    pub fn apply(&self, change: &Change, writer: &Arc<str>, now: Timestamp) -> Result<Self, Refused> {
         if self.state.is_terminal() {
             return Err(Refused::Ended(self.state));
         }
@@ -127,14 +154,38 @@ impl Task {
             next.state = state;
             next.since = now;
         }
-        next.history.extend(change.message.clone());
-        next.trim_history();
-        for artifact in &change.artifacts {
+        if change.message.is_some() {
+            next.history.extend(change.message.clone());
+            next.trim_history();
+        }
+        for update in &change.artifacts {
+            let artifact = &update.artifact;
             match next.artifacts.iter().position(|a| a.id == artifact.id) {
+                Some(at) if update.append => next.artifacts[at].append(artifact),
                 Some(at) => next.artifacts[at] = artifact.clone(),
                 None if next.artifacts.len() == MAX_ARTIFACTS => return Err(Refused::Artifacts),
                 None => next.artifacts.push(artifact.clone()),
             }
+        }
+        if let Some(turn) = &change.turn {
+            next.turn = Some(turn.clone());
+            if next.owner.as_ref() != Some(writer) {
+                // A task that waits is anybody's; one that another process works on changes hands.
+                next.epoch += u64::from(next.owner.is_some());
+                next.owner = Some(Arc::clone(writer));
+            }
+        }
+        if change.state == Some(State::Canceled)
+            || (change.turn.is_none() && self.owner.as_ref().is_some_and(|o| o != writer))
+        {
+            next.epoch += 1;
+        }
+        if next.state.is_terminal() || next.state.is_interrupted() {
+            next.turn = None;
+            next.owner = None;
+        }
+        if let Some(attachment) = &change.attachment {
+            next.attachment = Some(attachment.clone());
         }
         Ok(next)
     }
@@ -162,29 +213,31 @@ impl Task {
     pub fn size(&self) -> usize {
         self.said.as_ref().map_or(0, Raw::size)
             + self.history.iter().map(Raw::size).sum::<usize>()
-            + self.artifacts.iter().map(|a| a.json.size()).sum::<usize>()
+            + self.artifacts.iter().map(Artifact::size).sum::<usize>()
     }
 
     /// Appends the task as JSON. `history_length`: absent is all, 0 none, n the newest n.
     pub fn write(&self, history_length: Option<u32>, out: &mut String) {
+        self.write_part(history_length, true, out);
+    }
+
+    /// The same with or without its artifacts.
+    pub fn write_part(&self, history_length: Option<u32>, with_artifacts: bool, out: &mut String) {
         out.push('{');
         push_key(out, "id");
         push_text(out, &self.id);
         push_key(out, "contextId");
         push_text(out, &self.context_id);
-        out.push_str(",\"status\":{\"state\":\"");
-        out.push_str(self.state.wire());
-        out.push_str("\",\"timestamp\":\"");
-        let _ = std::fmt::Write::write_fmt(out, format_args!("{:.3}", self.since));
-        out.push('"');
-        if let Some(said) = &self.said {
-            push_key(out, "message");
-            out.push_str(said.as_str());
-        }
-        out.push('}');
-        if !self.artifacts.is_empty() {
+        push_key(out, "status");
+        write_status(self.state, self.since, self.said.as_ref(), out);
+        if with_artifacts && !self.artifacts.is_empty() {
             push_key(out, "artifacts");
-            push_list(out, self.artifacts.iter().map(|a| a.json.as_str()));
+            out.push('[');
+            for (i, artifact) in self.artifacts.iter().enumerate() {
+                out.push_str(if i > 0 { "," } else { "" });
+                artifact.write(out);
+            }
+            out.push(']');
         }
         let wanted = history_length.map_or(self.history.len(), |n| self.history.len().min(n as usize));
         if wanted > 0 {
@@ -193,6 +246,20 @@ impl Task {
         }
         out.push('}');
     }
+}
+
+/// Appends a status as JSON (A2A 1.0, section 4.1.2).
+pub fn write_status(state: State, since: Timestamp, said: Option<&Raw>, out: &mut String) {
+    out.push_str("{\"state\":\"");
+    out.push_str(state.wire());
+    out.push_str("\",\"timestamp\":\"");
+    let _ = std::fmt::Write::write_fmt(out, format_args!("{since:.3}"));
+    out.push('"');
+    if let Some(said) = said {
+        push_key(out, "message");
+        out.push_str(said.as_str());
+    }
+    out.push('}');
 }
 
 #[cfg(test)]
@@ -204,13 +271,17 @@ mod tests {
         Raw::assembled(text)
     }
 
-    fn artifact(id: &str, json: &str) -> Artifact {
-        Artifact { id: id.into(), name: None, json: raw(json) }
+    fn artifact(id: &str, json: &str) -> ArtifactUpdate {
+        ArtifactUpdate::whole(Artifact::whole(id.into(), None, raw(json)))
     }
 
     fn task() -> Task {
         let now = "2026-11-29T10:00:00.123Z".parse().unwrap();
-        Task::new("t1".into(), "c1".into(), raw(r#"{"messageId":"m1","n":9007199254740993}"#), false, now)
+        Task::new("t1".into(), "c1".into(), "".into(), raw(r#"{"messageId":"m1","n":9007199254740993}"#), false, now)
+    }
+
+    fn me() -> Arc<str> {
+        "me".into()
     }
 
     fn json(task: &Task, n: Option<u32>) -> String {
@@ -223,14 +294,14 @@ mod tests {
     fn a_task_as_json() {
         let later = "2026-11-29T10:00:05Z".parse().unwrap();
         let asked = Change { state: Some(State::InputRequired), said: Some(raw("{\"q\":1.0}")), ..Change::default() };
-        let t = task().apply(&asked, later).unwrap();
+        let t = task().apply(&asked, &me(), later).unwrap();
         let told = Change {
             state: Some(State::Working),
             message: Some(raw("{\"m\":2}")),
             artifacts: vec![artifact("a1", "{\"artifactId\":\"a1\",\"big\":12345678901234567890}")],
             ..Change::default()
         };
-        let t2 = t.apply(&told, later).unwrap();
+        let t2 = t.apply(&told, &me(), later).unwrap();
         insta::assert_snapshot!([json(&t, None), json(&t2, None), json(&t2, Some(1)), json(&t2, Some(0))].join("\n"));
         assert_eq!(t2.version, 3);
     }
@@ -238,10 +309,10 @@ mod tests {
     #[test]
     fn what_ended_does_not_change() {
         let end = Change { state: Some(State::Canceled), ..Change::default() };
-        let t = task().apply(&end, Timestamp::UNIX_EPOCH).unwrap();
+        let t = task().apply(&end, &me(), Timestamp::UNIX_EPOCH).unwrap();
         for state in State::ALL {
             let change = Change { state: Some(state), ..Change::default() };
-            assert_eq!(t.apply(&change, Timestamp::UNIX_EPOCH), Err(Refused::Ended(State::Canceled)));
+            assert_eq!(t.apply(&change, &me(), Timestamp::UNIX_EPOCH), Err(Refused::Ended(State::Canceled)));
         }
     }
 
@@ -249,8 +320,8 @@ mod tests {
     fn an_artifact_replaces_its_namesake() {
         let change =
             Change { artifacts: vec![artifact("a", "1"), artifact("b", "2"), artifact("a", "3")], ..Change::default() };
-        let t = task().apply(&change, Timestamp::UNIX_EPOCH).unwrap();
-        let got: Vec<_> = t.artifacts.iter().map(|a| a.json.as_str()).collect();
+        let t = task().apply(&change, &me(), Timestamp::UNIX_EPOCH).unwrap();
+        let got: Vec<_> = t.artifacts.iter().map(|a| a.to_json().as_str().to_owned()).collect();
         assert_eq!(got, ["3", "2"]);
         assert!(t.since > Timestamp::UNIX_EPOCH, "a change without a state leaves the time of the status");
     }
@@ -260,7 +331,7 @@ mod tests {
         let mut t = task();
         for i in 0..1_100 {
             let change = Change { message: Some(raw(&i.to_string())), ..Change::default() };
-            t = t.apply(&change, Timestamp::UNIX_EPOCH).unwrap();
+            t = t.apply(&change, &me(), Timestamp::UNIX_EPOCH).unwrap();
         }
         assert_eq!(t.history.len(), MAX_HISTORY);
         assert!(
@@ -280,7 +351,7 @@ mod tests {
                     artifacts: art.then(|| artifact("a", &i.to_string())).into_iter().collect(),
                     ..Change::default()
                 };
-                match t.apply(&change, Timestamp::UNIX_EPOCH) {
+                match t.apply(&change, &me(), Timestamp::UNIX_EPOCH) {
                     Ok(next) => {
                         prop_assert!(!t.state.is_terminal() && next.version == t.version + 1);
                         prop_assert!(next.history.len() <= t.history.len() + 2);

@@ -86,7 +86,7 @@ impl Turn<'_> {
                 push_key(&mut out, "name");
                 push_text(&mut out, name);
             }
-            let _ = std::fmt::Write::write_fmt(&mut out, format_args!(",\"bytes\":{}}}", artifact.json.size()));
+            let _ = std::fmt::Write::write_fmt(&mut out, format_args!(",\"bytes\":{}}}", artifact.size()));
         }
         out.push_str("]},\"context\":{");
         push_key(&mut out, "id");
@@ -114,8 +114,8 @@ mod tests {
     fn a_turn_as_json() {
         let raw = Raw::assembled;
         let artifacts = [
-            Artifact { id: "a".into(), name: Some("A".into()), json: raw("{\"artifactId\":\"a\"}") },
-            Artifact { id: "b".into(), name: None, json: raw("{}") },
+            Artifact::whole("a".into(), Some("A".into()), raw("{\"artifactId\":\"a\"}")),
+            Artifact::whole("b".into(), None, raw("{}")),
         ];
         let mut conversation = Conversation::default();
         conversation.push(&raw("{\"m\":0}"));

@@ -136,7 +136,7 @@ mod tests {
 
     fn live(run: u32, wait: u32) -> Arc<Live> {
         let limits = Limits { max_concurrent_turns: run, max_queued_turns: wait, ..Limits::default() };
-        Arc::new(Live { version: 1, card: serde_json::Value::Null, limits })
+        Arc::new(Live { limits, ..Live::new(serde_json::Value::Null) })
     }
 
     #[test]

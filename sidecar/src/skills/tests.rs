@@ -41,7 +41,7 @@ impl Bed {
 
     fn skills(&self) -> Arc<Skills> {
         let card = json!({});
-        let live = Arc::new(Live { version: 1, card, limits: outrigger_protocol::config::Limits::default() });
+        let live = Arc::new(Live::new(card));
         let (_, rx) = watch::channel(live);
         let mounts = vec![SkillMount { name: "menu".into(), required: true }];
         let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();

@@ -37,10 +37,14 @@ pub fn context(port: u16, ready_path: Option<&str>, url: &str, limits: Limits) -
         skills: vec![],
         drain: config::Drain { token: "0123456789abcdef".into(), grace_seconds: 150 },
     };
-    let (live, rx) = watch::channel(Arc::new(Live { version: 1, card: card(url), limits }));
+    let (live, rx) = watch::channel(Arc::new(Live { limits, ..Live::new(card(url)) }));
     let local = format!("http://127.0.0.1:19900/t/{TOKEN}");
-    let urls =
-        LocalUrls { mcp: [("time".to_owned(), format!("{local}/mcp/time"))].into(), tasks: format!("{local}/tasks") };
+    let urls = LocalUrls {
+        mcp: [("time".to_owned(), format!("{local}/mcp/time"))].into(),
+        tasks: format!("{local}/tasks"),
+        turns: format!("{local}/turns"),
+        agents: format!("{local}/agents"),
+    };
     let ctx = Context {
         drain: Drain::new(&boot.containers, Duration::from_secs(150)),
         boot: Arc::new(boot),

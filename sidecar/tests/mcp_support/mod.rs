@@ -149,7 +149,7 @@ impl Rig {
             skills: Vec::new(),
             drain: config::Drain { token: "0123456789abcdef".into(), grace_seconds: 60 },
         };
-        let live = Live { version: 1, card: Value::Null, limits: Limits::default() };
+        let live = Live::new(Value::Null);
         let context = Context {
             boot: Arc::new(boot),
             live: watch::channel(Arc::new(live)).1,

@@ -23,7 +23,7 @@ fn judge(status: u16, content_type: Option<&str>, body: &[u8]) -> String {
                     "{} said {} artifacts {}",
                     c.state.map_or("-", State::short),
                     c.said.map_or("-".into(), |s| s.as_str().to_owned()),
-                    c.artifacts.iter().map(|a| a.json.as_str()).collect::<Vec<_>>().join(" ")
+                    c.artifacts.iter().map(|a| a.artifact.to_json().as_str().to_owned()).collect::<Vec<_>>().join(" ")
                 ),
             };
             what + &memo.map(|m| format!(" memo {}", m.as_str())).unwrap_or_default()
@@ -154,7 +154,7 @@ proptest! {
         let new_id = || "id".to_owned();
         let scope = Scope { task: "t", context: "c", new_id: &new_id };
         if let Ok(Answer { outcome: Outcome::Change(c), .. }) = read(&Form::Json, body.as_bytes(), &scope, &mut Vec::new()) {
-            for json in c.said.iter().chain(c.artifacts.iter().map(|a| &a.json)) {
+            for json in c.said.iter().cloned().chain(c.artifacts.iter().map(|a| a.artifact.to_json())) {
                 prop_assert!(serde_json::from_str::<serde_json::Value>(json.as_str()).is_ok());
             }
         }

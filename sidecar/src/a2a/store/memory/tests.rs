@@ -12,7 +12,7 @@ fn raw(text: &str) -> Raw {
 }
 
 fn live(limits: Limits) -> watch::Receiver<Arc<Live>> {
-    watch::channel(Arc::new(Live { version: 1, card: serde_json::Value::Null, limits })).1
+    watch::channel(Arc::new(Live { limits, ..Live::new(serde_json::Value::Null) })).1
 }
 
 fn store(max_tasks: u32, max_bytes: usize) -> Memory {
