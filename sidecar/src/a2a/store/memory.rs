@@ -517,5 +517,3 @@ impl Store for Memory {
     }
 }
 
-#[cfg(test)]
-mod tests;
