@@ -85,7 +85,9 @@ enum Attempt {
 impl Executor {
     /// An executor for the configured handler.
     pub fn new(runtime: &Runtime, token: &str, timing: Timing, metrics: Metrics) -> Result<Self, BadPath> {
-        let Runtime::Http { port, path, ready_path } = runtime;
+        let Runtime::Http { port, path, ready_path } = runtime else {
+            return Err(BadPath { field: "path", path: String::new(), reason: "the runtime is not http".into() });
+        };
         let uri = |field, path: &str| {
             let bad = |reason: String| BadPath { field, path: path.to_owned(), reason };
             if !path.starts_with('/') {

@@ -1,8 +1,10 @@
 //! A2A: a request walks binding → service → executor → store and back.
 
 pub mod binding;
+pub mod call;
 pub mod card;
 mod client;
+mod dispatch;
 mod drive;
 pub mod executor;
 mod gate;
@@ -163,7 +165,9 @@ async fn keep_house(ctx: Context, store: Arc<dyn Store>, gate: Arc<Gate>) {
     loop {
         tokio::select! {
             () = ctx.shutdown.cancelled() => return,
-            () = tokio::time::sleep(SWEEP_EVERY) => store.sweep().await,
+            () = tokio::time::sleep(SWEEP_EVERY) => if let Err(error) = store.sweep().await {
+                tracing::warn!(target: "business", %error, "old tasks were not swept");
+            },
             changed = live.changed(), if !gone => {
                 gone = changed.is_err();
                 gate.pump();
