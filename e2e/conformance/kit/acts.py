@@ -6,7 +6,7 @@ import pathlib
 import re
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import yaml
 
@@ -32,39 +32,35 @@ class Test:
     transports: list
     variables: dict
     steps: list
-    tags: list = field(default_factory=list)
 
     def bindings(self):
         return [TRANSPORTS[t] for t in self.transports]
+
+    def streams(self):
+        """Whether it wants a stream. No test of ACTS has that as a precondition, and a server need not stream."""
+        return any("expect_stream" in step for step in self.steps)
 
     def is_client(self):
         return any("client_response" in step for step in self.steps)
 
 
 def load(folder):
+    """All tests of the suite in a folder, in its order."""
     folder = pathlib.Path(folder)
     tests = []
     for name in yaml.safe_load((folder / "suite.acts.yaml").read_text())["include"]:
         document = yaml.safe_load((folder / name).read_text())
         for suite in document["suites"]:
             for test in suite["tests"]:
-                tests.append(
-                    Test(
-                        test["id"],
-                        test["level"],
-                        test.get("preconditions", {}).get("capabilities", {}),
-                        test.get("transport", list(TRANSPORTS)),
-                        document.get("variables", {}),
-                        test["steps"],
-                        test.get("tags", []),
-                    )
-                )
+                wanted = test.get("preconditions", {}).get("capabilities", {})
+                transports = test.get("transport", list(TRANSPORTS))
+                tests.append(Test(test["id"], test["level"], wanted, transports, document.get("variables", {}), test["steps"]))
     return tests
 
 
 def capabilities(card):
     """What preconditions ask of a card."""
-    declared = card["capabilities"]
+    declared = card.get("capabilities", {})
     names = ("streaming", "pushNotifications", "extendedAgentCard")
     return {**{name: declared.get(name, False) for name in names}, "authentication": bool(card.get("securitySchemes"))}
 

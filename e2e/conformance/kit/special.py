@@ -254,3 +254,5 @@ AFTER = {
 }
 # Where another caller is needed, so in the pass with identities alone.
 AFTER_WITH_CALLERS = {"CORE-ERR-009": foreign}
+# Tests of which only what comes after their steps streams.
+STREAMS = {"GRPC-STREAM-002"}
