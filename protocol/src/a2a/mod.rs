@@ -3,7 +3,8 @@
 //! `parts`, `metadata` and `artifacts` are never re-typed: they stay the JSON text that came in ([`raw::Raw`]), so that
 //! integers, unknown members and the order of members survive. Only what the sidecar must understand is read.
 //!
-//! - [`envelope`], [`method`], [`version`], [`errors`]: a JSON-RPC request and its answer.
+//! - [`envelope`], [`method`]: a JSON-RPC request and its answer. [`http_json`]: paths and queries.
+//! - [`version`], [`extensions`], [`errors`]: what all bindings share.
 //! - [`send`], [`params`], [`part`]: parameters and their rules.
 //! - [`state`], [`task`], [`conversation`]: what a task is and how it may change.
 //! - [`turn`], [`answer`]: the executor contract, `outrigger/v1`.
@@ -15,7 +16,9 @@ pub mod card;
 pub mod conversation;
 pub mod envelope;
 pub mod errors;
+pub mod extensions;
 pub mod fault;
+pub mod http_json;
 pub mod message;
 pub mod method;
 pub mod operation;
