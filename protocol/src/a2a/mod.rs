@@ -5,7 +5,7 @@
 //!
 //! - [`envelope`], [`method`]: a JSON-RPC request and its answer. [`http_json`]: paths and queries.
 //! - [`version`], [`extensions`], [`errors`]: what all bindings share.
-//! - [`send`], [`params`], [`part`]: parameters and their rules.
+//! - [`send`], [`params`], [`part`], [`push`]: parameters and their rules.
 //! - [`state`], [`task`], [`conversation`]: what a task is and how it may change.
 //! - [`turn`], [`answer`]: the executor contract, `outrigger/v1`.
 //! - [`v03`]: A2A 0.3, each way. [`card`]: the Agent Card. [`sse`]: server-sent events, read and written.
@@ -24,6 +24,7 @@ pub mod method;
 pub mod operation;
 pub mod params;
 pub mod part;
+pub mod push;
 pub mod raw;
 pub mod send;
 pub mod sse;
