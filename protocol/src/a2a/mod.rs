@@ -31,5 +31,6 @@ pub mod sse;
 pub mod state;
 pub mod task;
 pub mod turn;
+pub mod update;
 pub mod v03;
 pub mod version;

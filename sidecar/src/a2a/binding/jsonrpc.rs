@@ -11,16 +11,14 @@ use http_body_util::BodyExt;
 use outrigger_protocol::a2a::envelope::{self, BadFrame};
 use outrigger_protocol::a2a::errors::{Error, Kind};
 use outrigger_protocol::a2a::method;
-use outrigger_protocol::a2a::operation::Operation;
-use outrigger_protocol::a2a::params::{CancelTask, GetTask};
-use outrigger_protocol::a2a::send::SendMessage;
-use outrigger_protocol::a2a::task::Task;
+use outrigger_protocol::a2a::operation::{Binding, Dialect, Operation};
 use outrigger_protocol::a2a::version;
 use tokio::time::Instant;
 
+use crate::a2a::call::{Body as Answered, Call, Caller};
 use crate::a2a::client::joined;
 use crate::a2a::ids::Trace;
-use crate::a2a::service::{Sent, Tasks};
+use crate::a2a::service::Tasks;
 
 /// So much of a body that is too large is read and thrown away, so that its sender gets to read the answer.
 const DISCARD: u64 = 64 << 20;
@@ -95,51 +93,23 @@ async fn call(
     request: &envelope::Request<'_>,
     headers: &HeaderMap,
 ) -> Result<String, Error> {
-    match operation {
-        Operation::SendMessage => {
-            let params = SendMessage::parse(request.params)?;
-            let length = params.history_length;
-            Ok(match tasks.send(params, Trace::of(headers)).await? {
-                Sent::Task(task) => envelope::success(request.id, capacity(&task), |out| {
-                    out.push_str("{\"task\":");
-                    task.write(length, out);
-                    out.push('}');
-                }),
-                Sent::Message(message) => envelope::success(request.id, message.size() + 16, |out| {
-                    out.push_str("{\"message\":");
-                    out.push_str(message.as_str());
-                    out.push('}');
-                }),
-            })
-        }
-        Operation::GetTask => {
-            let params = GetTask::parse(request.params)?;
-            let task = tasks.get(&params.id).await?;
-            Ok(envelope::success(request.id, capacity(&task), |out| task.write(params.history_length, out)))
-        }
-        Operation::CancelTask => {
-            let params = CancelTask::parse(request.params)?;
-            let task = tasks.cancel(&params.id).await?;
-            Ok(envelope::success(request.id, capacity(&task), |out| task.write(None, out)))
-        }
-        Operation::CreateTaskPushNotificationConfig
-        | Operation::GetTaskPushNotificationConfig
-        | Operation::ListTaskPushNotificationConfigs
-        | Operation::DeleteTaskPushNotificationConfig => {
-            Err(Error::new(Kind::PushNotificationNotSupported, "this agent sends no push notifications"))
-        }
-        Operation::SendStreamingMessage | Operation::SubscribeToTask => {
-            Err(Error::new(Kind::UnsupportedOperation, "this agent does not stream: use SendMessage and GetTask"))
-        }
-        Operation::ListTasks => Err(Error::new(Kind::UnsupportedOperation, "this agent does not list tasks")),
-        Operation::GetExtendedAgentCard => {
-            Err(Error::new(Kind::UnsupportedOperation, "this agent has no extended card"))
-        }
+    let call = Call {
+        caller: Caller::anonymous(),
+        trace: Trace::of(headers),
+        binding: Binding::JsonRpc,
+        dialect: Dialect::V10,
+        extensions: Vec::new(),
+        idempotency_key: header(headers, "idempotency-key"),
+        last_event_id: header(headers, "last-event-id"),
+    };
+    match tasks.call(operation, request.params, &call).await?.body {
+        Answered::Unary(answer) => Ok(envelope::success(request.id, answer.capacity(), |out| answer.write(out))),
+        Answered::Stream(_) => Err(Error::new(Kind::UnsupportedOperation, "streams are not served here")),
     }
 }
 
-fn capacity(task: &Task) -> usize {
-    task.size() + 256
+fn header(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name).and_then(|v| v.to_str().ok()).map(Into::into)
 }
 
 /// JSON by any of its names; a request without a label is taken for it.
