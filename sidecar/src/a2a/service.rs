@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::SkillRef;
 use super::drive::{self, Job};
-use super::executor::Executor;
+use super::executor::http::Http;
 use super::gate::Gate;
 use super::ids::{Trace, uuid};
 use super::lane::{Entry, Lanes};
@@ -31,7 +31,7 @@ const RETRY_DRAINING: u32 = 5;
 pub struct Tasks {
     pub(super) ctx: Context,
     pub(super) store: Arc<dyn Store>,
-    pub(super) executor: Arc<Executor>,
+    pub(super) executor: Arc<Http>,
     pub(super) gate: Arc<Gate>,
     pub(super) lanes: Arc<Lanes>,
     pub(super) metrics: Metrics,
@@ -57,6 +57,12 @@ impl Tasks {
     /// Takes a message on and waits until its work rests; with `return_immediately` only until it is accepted.
     /// The work goes on when the caller goes.
     pub async fn send(self: &Arc<Self>, params: SendMessage<'_>, trace: Trace) -> Result<Sent, Error> {
+        if params.push.is_some() {
+            return Err(Error::new(
+                Kind::PushNotificationNotSupported,
+                "this agent sends no push notifications: send without configuration.taskPushNotificationConfig",
+            ));
+        }
         if !self.ctx.drain.accepting() {
             return Err(leaving());
         }
