@@ -6,6 +6,7 @@
 //! - [`envelope`], [`method`], [`version`], [`errors`]: a JSON-RPC request and its answer.
 //! - [`send`], [`params`], [`part`]: parameters and their rules.
 //! - [`state`], [`task`], [`conversation`]: what a task is and how it may change.
+//! - [`stored`]: how a task and its changes are written down in a database.
 //! - [`turn`], [`answer`]: the executor contract, `outrigger/v1`.
 
 pub mod answer;
@@ -22,6 +23,7 @@ pub mod part;
 pub mod raw;
 pub mod send;
 pub mod state;
+pub mod stored;
 pub mod task;
 pub mod turn;
 pub mod version;
