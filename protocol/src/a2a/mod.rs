@@ -20,6 +20,7 @@ pub mod operation;
 pub mod params;
 pub mod part;
 pub mod raw;
+pub mod rewrite;
 pub mod send;
 pub mod state;
 pub mod task;
