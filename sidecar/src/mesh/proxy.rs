@@ -226,7 +226,7 @@ fn broken(error: &hyper::Error) -> Refusal {
         let Some(source) = cause.source() else { break };
         cause = source;
     }
-    if error.is_user() || error.source().is_some_and(|s| s.is::<axum::Error>()) {
+    if error.is_user() || error.source().is_some_and(<dyn std::error::Error>::is::<axum::Error>) {
         return Refusal::new(Reason::BadRequest, format!("the request broke off: {cause}"));
     }
     let message = format!("the connection to the peer broke off before an answer: {cause}");
