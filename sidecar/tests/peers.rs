@@ -2,8 +2,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod a2a_support;
+mod peers_support;
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,6 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use futures::stream;
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
@@ -23,91 +22,12 @@ use outrigger_sidecar::context::Context;
 use outrigger_sidecar::local_api::TokenGate;
 use outrigger_sidecar::mesh::resolve::Resolve;
 use outrigger_sidecar::mesh::{Peers, Timing};
-use outrigger_sidecar::metrics::Metrics;
-use outrigger_sidecar::serve::{Listener, serve};
 use parking_lot::Mutex;
+use peers_support::{Got, Names, Pod};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
-
-/// Names that lead to addresses of the test.
-#[derive(Default)]
-struct Names(Mutex<HashMap<String, Vec<SocketAddr>>>, AtomicUsize);
-
-impl Resolve for Names {
-    fn resolve(&self, authority: &str) -> BoxFuture<'static, std::io::Result<Vec<SocketAddr>>> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        let found = self.0.lock().get(authority).cloned();
-        Box::pin(async move { found.ok_or_else(|| std::io::Error::other("no such name")) })
-    }
-}
-
-/// A request as a pod of a peer got it.
-#[derive(Clone, Debug)]
-struct Got {
-    version: Version,
-    method: String,
-    uri: String,
-    headers: HeaderMap,
-    body: Bytes,
-}
-
-type Script = Arc<dyn Fn(Got) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
-
-/// A pod of a peer, served as a sidecar serves.
-struct Pod {
-    address: SocketAddr,
-    got: Arc<Mutex<Vec<Got>>>,
-    stop: CancellationToken,
-    connections: prometheus::Registry,
-}
-
-impl Drop for Pod {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
-}
-
-impl Pod {
-    async fn start<F, Fut>(script: F) -> Self
-    where
-        F: Fn(Got) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Response<Body>> + Send + 'static,
-    {
-        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = socket.local_addr().unwrap();
-        let got: Arc<Mutex<Vec<Got>>> = Arc::default();
-        let script: Script = Arc::new(move |g| Box::pin(script(g)));
-        let notes = Arc::clone(&got);
-        let app = Router::new().fallback(move |request: Request<Body>| {
-            let (notes, script) = (Arc::clone(&notes), Arc::clone(&script));
-            async move {
-                let (head, body) = request.into_parts();
-                let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-                let (method, uri) = (head.method.to_string(), head.uri.to_string());
-                let got = Got { version: head.version, method, uri, headers: head.headers, body };
-                notes.lock().push(got.clone());
-                script(got).await
-            }
-        });
-        let (stop, connections) = (CancellationToken::new(), prometheus::Registry::new());
-        let listener = Listener { name: "a2a", socket, max_connections: 1000 };
-        tokio::spawn(serve(listener, app, Metrics::new(&connections).unwrap(), stop.clone()));
-        Self { address, got, stop, connections }
-    }
-
-    fn got(&self) -> Vec<Got> {
-        self.got.lock().clone()
-    }
-
-    fn open_connections(&self) -> f64 {
-        let families = self.connections.gather();
-        let family = families.iter().find(|f| f.name() == "outrigger_connections");
-        family.map_or(0.0, |f| f.get_metric()[0].get_gauge().get_value())
-    }
-}
 
 /// The local API of an agent with peers.
 struct Local {
