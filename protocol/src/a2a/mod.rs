@@ -27,6 +27,7 @@ pub mod params;
 pub mod part;
 pub mod push;
 pub mod raw;
+pub mod rewrite;
 pub mod send;
 pub mod sse;
 pub mod state;
