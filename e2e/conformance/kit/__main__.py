@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-PARTS = {"acts": "suite"}
+PARTS = {"acts": "suite", "matrix": "matrix"}
 
 if __name__ == "__main__":
     part, *rest = sys.argv[1:]
