@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import yaml
 
 from .hook import Hook
-from .pod import HERE, Pod, live
+from .pod import HERE, Pod, Reference, live
 from .wire import HOST, PORT
 
 BINDINGS = ["JSONRPC", "HTTP+JSON", "GRPC"]
@@ -44,7 +44,8 @@ def main(only=None):
         return 1
     hook = Hook().url("matrix")
     jobs = [(c, b) for c in clients for b in BINDINGS if b not in c.get("lacks", {})]
-    with Pod(live(), "matrix"), ThreadPoolExecutor(WORKERS) as pool:
+    server = Reference() if os.environ.get("REFERENCE") else Pod(live(), "matrix")
+    with server, ThreadPoolExecutor(WORKERS) as pool:
         programs = os.environ["CONFORMANCE_CLIENTS"]
         outcomes = list(pool.map(lambda job: drive(f"{programs}/{job[0]['name']}", job[1], hook), jobs))
     seen = {(c["name"], b): found for (c, b), found in zip(jobs, outcomes)}

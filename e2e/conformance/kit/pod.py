@@ -130,3 +130,23 @@ class Pod:
         shutil.rmtree(self.root, ignore_errors=True)
         if "sidecar" in forced:
             raise RuntimeError("the sidecar did not end on SIGTERM")
+
+
+class Reference:
+    """The reference server in place of a pod, for what needs no more than its A2A port."""
+
+    def __enter__(self):
+        log = open(pathlib.Path(os.environ["CONFORMANCE_LOGS"]) / "reference.log", "w")
+        self.child = subprocess.Popen([sys.executable, str(HERE / "reference.py")], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + START
+        while True:
+            try:
+                return wire.card()
+            except OSError:
+                if time.monotonic() > deadline or self.child.poll() is not None:
+                    raise
+                time.sleep(0.05)
+
+    def __exit__(self, *_):
+        self.child.kill()
+        self.child.wait()
