@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-PARTS = {"acts": "suite", "matrix": "matrix"}
+PARTS = {"acts": "suite", "matrix": "matrix", "faults": "faults", "transparency": "transparency"}
 
 if __name__ == "__main__":
     part, *rest = sys.argv[1:]
