@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""reference.py: the official Python server with the behaviours of the matrix, in place of the sidecar, on its port.
+"""reference.py PORT GRPC_PORT VERSION...: the official Python server with the behaviours of the matrix.
 
-What a client cannot do here either is not the sidecar's fault: the reproduction that a waiver needs. gRPC has a port of
-its own. Run by `REFERENCE=1 ./run matrix`."""
+In place of the sidecar (`REFERENCE=1 ./run matrix`) it is the reproduction that a waiver needs: what a client cannot do
+here either is not the sidecar's fault. Behind it, it is an agent that speaks A2A itself, in these versions."""
 
 import asyncio
 import logging
+import sys
 import uuid
 
 import grpc
@@ -21,8 +22,6 @@ from a2a.server.tasks import InMemoryPushNotificationConfigStore, InMemoryTaskSt
 from a2a.types import a2a_pb2_grpc
 from a2a.types.a2a_pb2 import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Part
 from starlette.applications import Starlette
-
-PORT, GRPC_PORT = 19080, 19081
 
 
 class Agent(AgentExecutor):
@@ -51,12 +50,12 @@ class Agent(AgentExecutor):
         self.cancelled[context.task_id].set()
 
 
-async def main():
+async def main(port, grpc_port, versions):
     logging.disable(logging.ERROR)
-    base, grpc_address = f"http://127.0.0.1:{PORT}", f"127.0.0.1:{GRPC_PORT}"
+    base, grpc_address = f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}"
     interfaces = [
         AgentInterface(url=url, protocol_binding=binding, protocol_version=version)
-        for version in ("1.0", "0.3")
+        for version in versions
         for binding, url in (("JSONRPC", base), ("HTTP+JSON", base), ("GRPC", grpc_address))
     ]
     card = AgentCard(
@@ -85,9 +84,9 @@ async def main():
     a2a_v0_3_pb2_grpc.add_A2AServiceServicer_to_server(CompatGrpcHandler(handler), server)
     server.add_insecure_port(grpc_address)
     await server.start()
-    config = uvicorn.Config(Starlette(routes=routes), host="127.0.0.1", port=PORT, log_level="critical", access_log=False)
+    config = uvicorn.Config(Starlette(routes=routes), host="127.0.0.1", port=port, log_level="critical", access_log=False)
     await uvicorn.Server(config).serve()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import yaml
 
 from .hook import Hook
-from .pod import HERE, Pod, Reference, live
+from .pod import AGENT_PORT, HERE, Pod, Reference, live, reference
 from .wire import HOST, PORT
 
 BINDINGS = ["JSONRPC", "HTTP+JSON", "GRPC"]
@@ -35,30 +35,56 @@ def drive(program, binding, hook):
     return {op: found.get(op, f"the driver did not get there: {log[-400:]}") for op in OPERATIONS}
 
 
+def speaks_a2a(*versions):
+    """A pod whose agent speaks A2A itself."""
+    runtime = {"a2a": {"port": AGENT_PORT, "path": "/"}}
+    return lambda: Pod(live(), f"matrix-a2a-{'-'.join(versions)}", runtime, agent=reference(AGENT_PORT, AGENT_PORT + 1, *versions))
+
+
+# Name: how to start it, the clients, the operations. The first is what every run has, VARIANTS=all has the rest too.
+VARIANTS = {
+    "executor contract": (lambda: Pod(live(), "matrix"), None, OPERATIONS),
+    "0.3 alone, for clients of 1.0": (
+        lambda: Pod(live(offer={"versions": ["0.3"]}), "matrix-old"),
+        ["python-v1", "js-v1"],
+        [op for op in OPERATIONS if op not in ("list", "push")],
+    ),
+    "agent of A2A 1.0": (speaks_a2a("1.0"), None, OPERATIONS),
+    "agent of A2A 0.3": (speaks_a2a("0.3"), None, OPERATIONS),
+}
+
+
+def variants():
+    if os.environ.get("REFERENCE"):
+        return {"the reference server": (Reference, None, OPERATIONS)}
+    return VARIANTS if os.environ.get("VARIANTS") == "all" else dict(list(VARIANTS.items())[:1])
+
+
 def main(only=None):
     document = yaml.safe_load((HERE / "clients/clients.yaml").read_text())
-    clients = [c for c in document["clients"] if not only or c["name"] in only]
     waived = {(w["client"], w["binding"], op) for w in document["waivers"] for op in w["operations"]}
     if len(waived) != WAIVED:
         print(f"{len(waived)} waived cells, want {WAIVED}")
         return 1
-    hook = Hook().url("matrix")
-    jobs = [(c, b) for c in clients for b in BINDINGS if b not in c.get("lacks", {})]
-    server = Reference() if os.environ.get("REFERENCE") else Pod(live(), "matrix")
-    with server, ThreadPoolExecutor(WORKERS) as pool:
-        programs = os.environ["CONFORMANCE_CLIENTS"]
-        outcomes = list(pool.map(lambda job: drive(f"{programs}/{job[0]['name']}", job[1], hook), jobs))
-    seen = {(c["name"], b): found for (c, b), found in zip(jobs, outcomes)}
-    return report(clients, seen, waived)
+    hook, failed = Hook().url("matrix"), 0
+    for name, (server, names, operations) in variants().items():
+        clients = [c for c in document["clients"] if c["name"] in (only or names or [c["name"]])]
+        jobs = [(c, b) for c in clients for b in BINDINGS if b not in c.get("lacks", {})]
+        with server(), ThreadPoolExecutor(WORKERS) as pool:
+            programs = os.environ["CONFORMANCE_CLIENTS"]
+            outcomes = list(pool.map(lambda job: drive(f"{programs}/{job[0]['name']}", job[1], hook), jobs))
+        seen = {(c["name"], b): found for (c, b), found in zip(jobs, outcomes)}
+        failed += report(name, clients, operations, seen, waived)
+    return failed
 
 
-def report(clients, seen, waived):
+def report(name, clients, operations, seen, waived):
     counts, problems = {"passed": 0, "failed": 0}, []
-    print(f"{'client':<20} {'binding':<10}" + "".join(f"{op:>11}" for op in OPERATIONS))
+    print(f"{name}\n{'client':<20} {'binding':<10}" + "".join(f"{op:>11}" for op in operations))
     for client in clients:
         for binding in BINDINGS:
             row = []
-            for op in OPERATIONS:
+            for op in operations:
                 if binding in client.get("lacks", {}) or op in client.get("lacks", {}):
                     row.append("-")
                     continue

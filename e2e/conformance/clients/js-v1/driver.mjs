@@ -27,7 +27,7 @@ async function all(stream) {
 
 const operations = {
   async send() {
-    client = await new ClientFactory({ transports: [new factories[binding]()] }).createFromUrl(base);
+    client = await new ClientFactory({ transports: [new factories[binding]({ legacyCompat: { enabled: true } })] }).createFromUrl(base);
     done = await client.sendMessage(request('tck-complete-task hello'));
     want(done.status.state === COMPLETED && done.artifacts[0].parts[0].content.value === 'Hello from the agent', done);
   },
