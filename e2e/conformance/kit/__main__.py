@@ -3,9 +3,9 @@
 import sys
 import time
 
-from . import faults, matrix, suite, transparency
+from . import faults, matrix, selfcheck, suite, transparency
 
-PARTS = {"acts": suite, "matrix": matrix, "faults": faults, "transparency": transparency}
+PARTS = {"self": selfcheck, "acts": suite, "matrix": matrix, "faults": faults, "transparency": transparency}
 
 
 def main(words):
