@@ -16,7 +16,7 @@ use outrigger_protocol::a2a::params::{
 };
 use outrigger_protocol::a2a::raw::{Members, Raw};
 use outrigger_protocol::a2a::send::SendMessage;
-use outrigger_protocol::a2a::{http_json, method, push, sse, v03, version};
+use outrigger_protocol::a2a::{http_json, method, push, rewrite, sse, v03, version};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -225,6 +225,28 @@ fn cards() {
                 assert_eq!(card::canonical(&json(&payload)), Ok(payload));
             }
         }
+    });
+}
+
+#[test]
+fn rewritten_cards() {
+    const BASE: &str = "http://127.0.0.1:19900/t/x/agents/seller";
+    let place = rewrite::Place { base: BASE, name: "seller", namespace: "shop" };
+    fuzz!(mutate::CARDS, |input: &[u8]| {
+        let Ok(text) = std::str::from_utf8(input) else { return };
+        let Ok(new) = rewrite::card(text, place) else { return };
+        let new = json(&new);
+        assert!(new.get("signatures").is_none());
+        let lists = ["supportedInterfaces", "additionalInterfaces"].iter().filter_map(|key| new.get(key)?.as_array());
+        let urls = lists.flatten().map(|interface| &interface["url"]).chain(new.get("url"));
+        for url in urls {
+            assert!(url.as_str().is_some_and(|url| url.starts_with(BASE)), "{new}");
+        }
+        let answer = format!("{{\"id\":1,\"result\":{text}}}");
+        assert!(
+            rewrite::envelope(&answer, place)
+                .is_ok_and(|a| a.is_some_and(|a| json(&a).get("id").is_some() || new.is_null()))
+        );
     });
 }
 
