@@ -8,7 +8,7 @@ mod dispatch;
 mod drive;
 pub mod executor;
 mod gate;
-mod ids;
+pub(crate) mod ids;
 mod lane;
 pub mod metrics;
 mod probe;
