@@ -13,6 +13,7 @@ pub mod local_api;
 pub mod logging;
 pub mod mcp;
 pub mod metrics;
+pub mod outbound;
 pub mod run;
 pub mod serve;
 pub mod skills;

@@ -516,4 +516,3 @@ impl Store for Memory {
         PartStatus { ready: true, ..PartStatus::default() }
     }
 }
-
