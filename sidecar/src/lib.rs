@@ -8,6 +8,7 @@ pub mod admin;
 pub mod config;
 pub mod context;
 pub mod drain;
+pub mod folder;
 pub mod health;
 pub mod local_api;
 pub mod logging;
