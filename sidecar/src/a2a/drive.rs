@@ -18,7 +18,7 @@ use outrigger_protocol::config::Limits;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::executor::Reply;
+use super::executor::http::Reply;
 use super::gate::{Place, Running};
 use super::ids::{Trace, uuid};
 use super::lane::{Entry, Lane};

@@ -31,7 +31,8 @@ use tokio::sync::watch;
 use crate::context::Context;
 use binding::jsonrpc;
 use card::Card;
-use executor::{BadPath, Executor, Timing};
+use executor::http::Http;
+use executor::{BadPath, Timing};
 use gate::Gate;
 use metrics::Metrics;
 use service::Tasks;
@@ -84,7 +85,7 @@ impl Service {
     ) -> Result<Arc<Self>, StartError> {
         let metrics = Metrics::register(&ctx.registry)?;
         let store: Arc<dyn Store> = Arc::new(Memory::new(ctx.live.clone(), metrics.clone()));
-        let executor = Arc::new(Executor::new(&ctx.boot.runtime, &ctx.token, timing, metrics.clone())?);
+        let executor = Arc::new(Http::new(&ctx.boot.runtime, &ctx.token, timing, metrics.clone())?);
         let gate = Gate::new(ctx.live.clone(), metrics.clone());
         let tasks = Arc::new(Tasks {
             ctx: ctx.clone(),

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::SkillRef;
 use super::drive::{self, Job};
-use super::executor::Executor;
+use super::executor::http::Http;
 use super::gate::Gate;
 use super::ids::{Trace, uuid};
 use super::lane::{Entry, Lanes};
@@ -31,7 +31,7 @@ const RETRY_DRAINING: u32 = 5;
 pub struct Tasks {
     pub(super) ctx: Context,
     pub(super) store: Arc<dyn Store>,
-    pub(super) executor: Arc<Executor>,
+    pub(super) executor: Arc<Http>,
     pub(super) gate: Arc<Gate>,
     pub(super) lanes: Arc<Lanes>,
     pub(super) metrics: Metrics,
