@@ -6,6 +6,7 @@ pub mod card;
 mod client;
 mod dispatch;
 mod drive;
+pub mod edge;
 pub mod executor;
 mod gate;
 mod ids;
@@ -13,6 +14,7 @@ mod lane;
 pub mod metrics;
 mod probe;
 mod service;
+pub mod signer;
 pub mod store;
 
 use std::sync::Arc;

@@ -85,7 +85,11 @@ impl SigningKey {
 
     /// Signs a JWS: gives the protected header and the signature, both in base64url. `members` are added to the header's
     /// `alg` and `kid`.
-    pub fn sign(&self, members: &[(&str, &str)], payload: &[u8]) -> Result<(String, String), jsonwebtoken::errors::Error> {
+    pub fn sign(
+        &self,
+        members: &[(&str, &str)],
+        payload: &[u8],
+    ) -> Result<(String, String), jsonwebtoken::errors::Error> {
         let mut header = serde_json::Map::new();
         header.insert("alg".into(), serde_json::to_value(self.algorithm)?);
         header.insert("kid".into(), Value::from(self.id.as_str()));
