@@ -10,11 +10,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Ur
 use http_body_util::BodyExt;
 use outrigger_protocol::a2a::envelope::{self, BadFrame};
 use outrigger_protocol::a2a::errors::{Error, Kind};
-use outrigger_protocol::a2a::method::Method;
+use outrigger_protocol::a2a::method;
+use outrigger_protocol::a2a::operation::Operation;
 use outrigger_protocol::a2a::params::{CancelTask, GetTask};
 use outrigger_protocol::a2a::send::SendMessage;
 use outrigger_protocol::a2a::task::Task;
-use outrigger_protocol::a2a::version::{self, SERVED};
+use outrigger_protocol::a2a::version;
 use tokio::time::Instant;
 
 use crate::a2a::client::joined;
@@ -27,6 +28,8 @@ const DISCARD: u64 = 64 << 20;
 const DISCARD_LIMIT: Duration = Duration::from_secs(5);
 /// A body must be whole this long after its head.
 const BODY_LIMIT: Duration = Duration::from_mins(1);
+/// The version that is served.
+const SERVED: &str = "1.0";
 const VERSION_HEADER: HeaderName = HeaderName::from_static("a2a-version");
 
 /// Answers one request.
@@ -34,7 +37,7 @@ pub async fn handle(tasks: Arc<Tasks>, request: Request<Body>) -> Response<Body>
     let began = Instant::now();
     let (head, body) = request.into_parts();
     let (method, text, error) = answer(&tasks, &head.uri, &head.headers, body).await;
-    let label = method.label();
+    let label = method.map_or("other", Operation::name);
     tasks.metrics.request_seconds.with_label_values(&[label]).observe(began.elapsed().as_secs_f64());
     let outcome = error.as_ref().map_or("ok", |e| e.kind.label());
     tasks.metrics.requests.with_label_values(&[label, outcome]).inc();
@@ -54,8 +57,13 @@ pub async fn handle(tasks: Arc<Tasks>, request: Request<Body>) -> Response<Body>
     response
 }
 
-async fn answer(tasks: &Arc<Tasks>, uri: &Uri, headers: &HeaderMap, body: Body) -> (Method, String, Option<Error>) {
-    let refuse = |id, error: Error| (Method::Unknown, envelope::failure(id, &error), Some(error));
+async fn answer(
+    tasks: &Arc<Tasks>,
+    uri: &Uri,
+    headers: &HeaderMap,
+    body: Body,
+) -> (Option<Operation>, String, Option<Error>) {
+    let refuse = |id, error: Error| (None, envelope::failure(id, &error), Some(error));
     if let Err(error) = check_content_type(headers) {
         return refuse(None, error);
     }
@@ -68,25 +76,27 @@ async fn answer(tasks: &Arc<Tasks>, uri: &Uri, headers: &HeaderMap, body: Body) 
         Ok(request) => request,
         Err(BadFrame { id, error }) => return refuse(id, error),
     };
-    let method = Method::parse(&request.method);
-    let result = match version::negotiate(named_version(uri, headers).as_deref(), method, &request.method) {
-        Ok(()) => call(tasks, method, &request, headers).await,
+    let Some((operation, dialect)) = method::parse(&request.method) else {
+        return refuse(Some(request.id), method::unknown(&request.method));
+    };
+    let result = match version::negotiate(named_version(uri, headers).as_deref(), dialect, &[SERVED]) {
+        Ok(_) => call(tasks, operation, &request, headers).await,
         Err(error) => Err(error),
     };
     match result {
-        Ok(text) => (method, text, None),
-        Err(error) => (method, envelope::failure(Some(request.id), &error), Some(error)),
+        Ok(text) => (Some(operation), text, None),
+        Err(error) => (Some(operation), envelope::failure(Some(request.id), &error), Some(error)),
     }
 }
 
 async fn call(
     tasks: &Arc<Tasks>,
-    method: Method,
+    operation: Operation,
     request: &envelope::Request<'_>,
     headers: &HeaderMap,
 ) -> Result<String, Error> {
-    match method {
-        Method::SendMessage => {
+    match operation {
+        Operation::SendMessage => {
             let params = SendMessage::parse(request.params)?;
             let length = params.history_length;
             Ok(match tasks.send(params, Trace::of(headers)).await? {
@@ -102,25 +112,29 @@ async fn call(
                 }),
             })
         }
-        Method::GetTask => {
+        Operation::GetTask => {
             let params = GetTask::parse(request.params)?;
             let task = tasks.get(&params.id).await?;
             Ok(envelope::success(request.id, capacity(&task), |out| task.write(params.history_length, out)))
         }
-        Method::CancelTask => {
+        Operation::CancelTask => {
             let params = CancelTask::parse(request.params)?;
             let task = tasks.cancel(&params.id).await?;
             Ok(envelope::success(request.id, capacity(&task), |out| task.write(None, out)))
         }
-        Method::PushNotificationConfig => {
+        Operation::CreateTaskPushNotificationConfig
+        | Operation::GetTaskPushNotificationConfig
+        | Operation::ListTaskPushNotificationConfigs
+        | Operation::DeleteTaskPushNotificationConfig => {
             Err(Error::new(Kind::PushNotificationNotSupported, "this agent sends no push notifications"))
         }
-        Method::SendStreamingMessage | Method::SubscribeToTask => {
+        Operation::SendStreamingMessage | Operation::SubscribeToTask => {
             Err(Error::new(Kind::UnsupportedOperation, "this agent does not stream: use SendMessage and GetTask"))
         }
-        Method::ListTasks => Err(Error::new(Kind::UnsupportedOperation, "this agent does not list tasks")),
-        Method::GetExtendedAgentCard => Err(Error::new(Kind::UnsupportedOperation, "this agent has no extended card")),
-        Method::V03 | Method::Unknown => Err(Error::new(Kind::MethodNotFound, "there is no such method")),
+        Operation::ListTasks => Err(Error::new(Kind::UnsupportedOperation, "this agent does not list tasks")),
+        Operation::GetExtendedAgentCard => {
+            Err(Error::new(Kind::UnsupportedOperation, "this agent has no extended card"))
+        }
     }
 }
 
