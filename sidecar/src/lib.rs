@@ -13,6 +13,7 @@ pub mod health;
 pub mod local_api;
 pub mod logging;
 pub mod mcp;
+pub mod mesh;
 pub mod metrics;
 pub mod outbound;
 pub mod run;
