@@ -13,6 +13,7 @@ pub(crate) mod ids;
 mod lane;
 pub mod metrics;
 mod probe;
+pub mod push;
 mod service;
 pub mod signer;
 pub mod store;
