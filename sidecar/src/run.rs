@@ -21,8 +21,8 @@ use crate::serve::{GRACEFUL, Listener, bind_any, serve};
 use crate::skills::Skills;
 use crate::{a2a, admin, config, local_api, mcp, mesh};
 
-/// Connections at once on the A2A port.
-pub const MAX_A2A_CONNECTIONS: usize = 4096;
+/// Connections at once on the A2A port: ten thousand of them may be streams that are quiet.
+pub const MAX_A2A_CONNECTIONS: usize = 16_384;
 /// Connections at once on the local API.
 pub const MAX_LOCAL_CONNECTIONS: usize = 2048;
 /// Connections at once on the admin port.
