@@ -6,18 +6,21 @@ pub mod card;
 mod client;
 mod dispatch;
 mod drive;
+pub mod edge;
 pub mod executor;
 mod gate;
 mod handover;
-mod ids;
+pub(crate) mod ids;
 mod job;
 mod keys;
 mod lane;
 mod lease;
 pub mod metrics;
 mod probe;
+pub mod push;
 mod recover;
 mod service;
+pub mod signer;
 mod start;
 pub mod store;
 mod stream;
@@ -39,7 +42,8 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::context::Context;
-use binding::jsonrpc;
+use binding::Front;
+use binding::meter::Meter;
 use card::Card;
 use executor::http::Http;
 use executor::{BadPath, Executor, Timing};
@@ -79,6 +83,7 @@ pub enum StartError {
 /// The A2A side of the sidecar.
 pub struct Service {
     tasks: Arc<Tasks>,
+    front: Arc<Front<Tasks>>,
     card: Arc<Card>,
     agent: watch::Receiver<PartStatus>,
 }
@@ -130,13 +135,14 @@ impl Service {
         tokio::spawn(lease::keep(Arc::clone(&store), timing, tasks.lost.clone(), ctx.shutdown.clone()));
         tokio::spawn(recover::watch(Arc::clone(&tasks)));
         tokio::spawn(keep_house(ctx.clone(), store, gate));
-        Ok(Arc::new(Self { tasks, card: Arc::new(Card::new(ctx.live.clone())), agent }))
+        let meter = Arc::new(Meter::register(&ctx.registry)?);
+        let front = Front::new(Arc::clone(&tasks), ctx.live.clone(), ctx.shutdown.clone(), meter);
+        Ok(Arc::new(Self { tasks, front, card: Arc::new(Card::new(ctx.live.clone())), agent }))
     }
 
-    /// What is served on [`outrigger_protocol::config::A2A_PORT`]: JSON-RPC at the root, the card at its paths.
+    /// What is served on [`outrigger_protocol::config::A2A_PORT`]: all bindings, and the card at its paths.
     pub fn router(&self) -> axum::Router {
-        let rpc = post(|State(tasks): State<Arc<Tasks>>, request: Request<Body>| jsonrpc::handle(tasks, request));
-        let mut router = axum::Router::new().route("/", rpc).with_state(Arc::clone(&self.tasks));
+        let mut router = self.front.router();
         for path in card::PATHS {
             let card = Arc::clone(&self.card);
             let serve = any(move |request: Request<Body>| {
