@@ -52,7 +52,6 @@ use metrics::Metrics;
 use service::Tasks;
 use store::{Memory, Store};
 use turns::Turns;
-use viewers::Viewers;
 
 /// How often what is past its retention is forgotten.
 const SWEEP_EVERY: Duration = Duration::from_mins(1);
@@ -124,7 +123,7 @@ impl Service {
             gate: Arc::clone(&gate),
             lanes: Arc::default(),
             turns: Arc::new(Turns::default()),
-            viewers: Viewers::new(metrics.streams.clone()),
+            viewers: Arc::default(),
             metrics: metrics.clone(),
             skills,
             timing,
