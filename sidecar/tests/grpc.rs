@@ -17,6 +17,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+type Feed = mpsc::UnboundedSender<Result<StreamItem, Error>>;
+
 const GET: &str = "/lf.a2a.v1.A2AService/GetTask";
 const TASK: &str = r#"{"task":{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_WORKING"}}}"#;
 
@@ -35,7 +37,7 @@ async fn metadata_and_numbers() {
     assert_eq!(got.status(), 0, "{}", got.message());
     // The integer that a double cannot hold is the one loss.
     let mut want = message.clone();
-    want["metadata"]["big"] = json!(12_345_678_901_234_568_u64 as f64);
+    want["metadata"]["big"] = json!(1.234_567_890_123_456_8e16);
     assert_eq!(messages, [json!({"message": want})]);
     let seen = stand.last();
     assert!(seen.params.as_ref().unwrap().contains("\"n\":7,") || seen.params.as_ref().unwrap().contains("\"n\":7}"));
@@ -134,7 +136,7 @@ async fn errors_before_and_within_a_stream() {
 
 #[tokio::test]
 async fn a_stream_lives_until_its_caller_or_the_pod_goes() {
-    let feeds: Arc<Mutex<Vec<mpsc::UnboundedSender<Result<StreamItem, Error>>>>> = Arc::default();
+    let feeds: Arc<Mutex<Vec<Feed>>> = Arc::default();
     let kept = Arc::clone(&feeds);
     let stand = Stand::start(move |_| {
         let (tx, rx) = mpsc::unbounded_channel();
