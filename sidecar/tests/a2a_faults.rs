@@ -62,7 +62,7 @@ async fn answers_that_are_none() {
     let invalid = front.send("part").await["result"]["task"]["status"]["message"]["parts"][0]["text"].clone();
     assert!(invalid.as_str().unwrap().contains("parts[0] must have exactly one of"), "{invalid}");
     assert_eq!(front.metric("outrigger_a2a_turn_failures_total", &[("reason", "answer_status")]), 3);
-    assert_eq!(front.metric("outrigger_a2a_turn_failures_total", &[("reason", "agent_error")]), 2);
+    assert_eq!(front.metric("outrigger_a2a_turn_failures_total", &[("reason", "agent_error")]), 3);
 }
 
 #[tokio::test]
