@@ -15,8 +15,10 @@ use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use outrigger_protocol::a2a::sse;
-use outrigger_protocol::config::{Limits, Live};
+use outrigger_protocol::config::{self, Boot, Limits, Live};
 use outrigger_sidecar::a2a::executor::Timing;
+use outrigger_sidecar::a2a::metrics::Metrics;
+use outrigger_sidecar::a2a::store::Store;
 use outrigger_sidecar::a2a::{Service, SkillRef};
 use outrigger_sidecar::context::Context;
 use parking_lot::Mutex;
@@ -129,6 +131,26 @@ impl Front {
 
     pub fn new(port: u16, limits: Limits) -> Self {
         Self::with(port, None, limits, quick())
+    }
+
+    /// On a store that the test makes; the configuration says that it outlives the process.
+    pub fn on_store(
+        port: u16,
+        limits: Limits,
+        timing: Timing,
+        store: impl FnOnce(&Context, Metrics) -> Arc<dyn Store>,
+    ) -> Self {
+        let (mut ctx, live) = context::context(port, None, "http://burger-seller.shop:8080/", limits);
+        let mut boot = Boot::clone(&ctx.boot);
+        boot.store = config::Store::Sqlite { path: "elsewhere".into(), durable: true };
+        ctx.boot = Arc::new(boot);
+        let metrics = Metrics::register(&ctx.registry).unwrap();
+        let store = store(&ctx, metrics.clone());
+        let skills = Arc::new(Vec::new);
+        let service = Service::start_on(&ctx, skills, timing, store, metrics).unwrap();
+        let front = Self { service, ctx, live };
+        front.set_live(|live| live.offer.streaming = true);
+        front
     }
 
     pub fn with(port: u16, ready_path: Option<&str>, limits: Limits, timing: Timing) -> Self {
