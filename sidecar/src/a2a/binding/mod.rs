@@ -28,6 +28,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::call::{Answer, Body as ReplyBody, Call, Caller, Reply};
+use super::edge::Edge;
 use super::ids::Trace;
 use super::service::Tasks;
 use events::Opened;
@@ -66,6 +67,7 @@ pub struct Front<S> {
     live: watch::Receiver<Arc<Live>>,
     shutdown: CancellationToken,
     meter: Arc<Meter>,
+    edge: Option<Arc<Edge>>,
 }
 
 /// A request as far as every binding knows it before it looks at the parameters.
@@ -103,7 +105,18 @@ impl<S: Operations> Front<S> {
         shutdown: CancellationToken,
         meter: Arc<Meter>,
     ) -> Arc<Self> {
-        Arc::new(Self { service, live, shutdown, meter })
+        Self::guarded(service, live, shutdown, meter, None)
+    }
+
+    /// The same with somebody at the door.
+    pub fn guarded(
+        service: Arc<S>,
+        live: watch::Receiver<Arc<Live>>,
+        shutdown: CancellationToken,
+        meter: Arc<Meter>,
+        edge: Option<Arc<Edge>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { service, live, shutdown, meter, edge })
     }
 
     /// All of them as a router, for every path.
@@ -126,9 +139,11 @@ impl<S: Operations> Front<S> {
     }
 
     /// Who asks. Comes before the body is read: nobody unknown fills the memory.
-    #[allow(clippy::unused_async)]
-    async fn admit(&self, _headers: &HeaderMap) -> Result<Caller, Error> {
-        Ok(Caller::anonymous())
+    async fn admit(&self, headers: &HeaderMap) -> Result<Caller, Error> {
+        match &self.edge {
+            Some(edge) => edge.admit(headers, None).await,
+            None => Ok(Caller::anonymous()),
+        }
     }
 
     fn heartbeat(&self) -> Duration {
