@@ -90,6 +90,10 @@ impl Facts {
         self.known() && self.streams.is_none()
     }
 
+    fn any(&self) -> bool {
+        matches!(&self.seen, Seen::Called(all) if all.is_empty() || all.iter().any(|(_, r)| r.is_ok()))
+    }
+
     fn settled(&self) -> bool {
         matches!(&self.seen, Seen::Called(all) if self.streams.is_none() && all.iter().all(|(_, r)| r.is_ok()))
     }
@@ -162,7 +166,7 @@ impl Checker {
             let settled = facts.settled();
             tries += 1;
             // A port that is not served yet is no lie of the configuration.
-            let early = !settled && tries < SOON_TRIES && !self.facts.borrow().known();
+            let early = !facts.any() && tries < SOON_TRIES && !self.facts.borrow().known();
             if !early {
                 self.publish(facts);
             }
