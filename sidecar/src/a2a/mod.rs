@@ -8,12 +8,13 @@ mod dispatch;
 mod drive;
 pub mod executor;
 mod gate;
-pub(crate) mod ids;
+pub mod ids;
 mod lane;
 pub mod metrics;
 mod probe;
 mod service;
 pub mod store;
+pub mod upstream;
 
 use std::sync::Arc;
 use std::time::Duration;
