@@ -10,10 +10,8 @@ use http::header::{ACCEPT, HOST};
 use http::{HeaderValue, Request, StatusCode};
 use outrigger_protocol::a2a::errors::Kind;
 use outrigger_protocol::a2a::operation::Binding;
-use outrigger_protocol::a2a::v03;
 use parking_lot::Mutex;
 use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -122,9 +120,8 @@ impl Agent {
         if let Some(found) = self.found.borrow().as_ref().filter(|f| *f.text == *text) {
             return Ok(Arc::clone(&found.client));
         }
-        let bad = |e: String| not_ready("BadCard", format!("the agent's card cannot be used: {e}"));
-        let raw: &RawValue = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
-        let card = Arc::new(v03::card_in(raw).map_err(|e| bad(e.message))?);
+        let card = super::client::card(&text)
+            .map_err(|e| not_ready("BadCard", format!("the agent's card cannot be used: {e}")))?;
         let client = self.choose(&card).await?;
         let client = Arc::new(client);
         tracing::info!(target: "business", interface = client.interface().describe(), url = client.interface().url, "the agent speaks A2A");

@@ -15,8 +15,10 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use outrigger_protocol::a2a::operation::{Binding, Dialect, Operation};
 use outrigger_protocol::a2a::response::{Response as Answer, TaskView};
+use outrigger_protocol::a2a::v03;
 use parking_lot::RwLock;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::{AgentError, CallError};
@@ -145,9 +147,7 @@ impl Client {
             return Err(CallError::NotOffered("an extended card"));
         }
         let result = self.call(Operation::GetExtendedAgentCard, "{}", with).await?;
-        let card: Value =
-            serde_json::from_str(&result).map_err(|e| CallError::Unreadable(format!("the card is no JSON: {e}")))?;
-        let card = Arc::new(card);
+        let card = card(&result)?;
         *self.card.write() = Arc::clone(&card);
         Ok(card)
     }
@@ -311,6 +311,13 @@ fn about(headers: &mut HeaderMap, dialect: Dialect, with: &With<'_>) {
             headers.insert("tracestate", state.clone());
         }
     }
+}
+
+/// A card of any version, as that of 1.0.
+pub fn card(text: &str) -> Result<Arc<Value>, CallError> {
+    let raw: &RawValue =
+        serde_json::from_str(text).map_err(|e| CallError::Unreadable(format!("the card is no JSON: {e}")))?;
+    Ok(Arc::new(v03::card_in(raw)?))
 }
 
 fn busy(status: StatusCode, headers: &HeaderMap) -> Option<CallError> {
