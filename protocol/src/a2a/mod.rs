@@ -7,6 +7,7 @@
 //! - [`version`], [`extensions`], [`errors`]: what all bindings share.
 //! - [`send`], [`params`], [`part`], [`push`]: parameters and their rules.
 //! - [`state`], [`task`], [`conversation`]: what a task is and how it may change.
+//! - [`stored`]: how a task and its changes are written down in a database.
 //! - [`turn`], [`answer`]: the executor contract, `outrigger/v1`.
 //! - [`v03`]: A2A 0.3, each way. [`card`]: the Agent Card. [`sse`]: server-sent events, read and written.
 
@@ -32,6 +33,7 @@ pub mod rewrite;
 pub mod send;
 pub mod sse;
 pub mod state;
+pub mod stored;
 pub mod task;
 pub mod turn;
 pub mod v03;
