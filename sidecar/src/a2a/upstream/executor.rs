@@ -128,6 +128,7 @@ impl Executor for A2a {
 
     fn reattach(&self, input: TurnInput, _later: bool) -> Option<TurnStream> {
         let ids = Ids::read(input.attachment.as_ref());
+        // Without an id there is nothing to find again.
         ids.task.as_ref()?;
         let (agent, timing) = (Arc::clone(&self.agent), self.timing);
         Some(Self::drive(move |out| async move { turn::take_up(&agent, timing, &input, ids, out).await }))

@@ -54,7 +54,14 @@ pub async fn hand_over(
     let turn = match answer {
         Sent::Stream(stream) => {
             flow.tell(TurnEvent::Started).await?;
-            flow.follow(stream).await?
+            match flow.follow(stream).await {
+                // The task may have ended all the same: its last status says how.
+                Err(fault @ Fault::Agent { .. }) if flow.ids.task.is_some() => match flow.look_once(&client).await {
+                    Ok(Turn::Ended) => Turn::Ended,
+                    _ => return Err(fault),
+                },
+                followed => followed?,
+            }
         }
         Sent::Answer(answer) => flow.take(answer).await?,
     };
@@ -73,7 +80,8 @@ pub async fn take_up(
     let mut flow = Flow::new(input, ids, out);
     flow.told = true;
     flow.tell(TurnEvent::Started).await?;
-    flow.go_on(&client).await
+    // It may have ended meanwhile, and there is no subscription to a task that has.
+    if matches!(flow.look_once(&client).await, Ok(Turn::Ended)) { Ok(()) } else { flow.go_on(&client).await }
 }
 
 enum Sent {
@@ -296,11 +304,13 @@ impl<'a> Flow<'a> {
         while subscriptions > 0 {
             subscriptions -= 1;
             match client.subscribe(&task, &self.with()).await {
-                Ok(stream) => {
-                    if self.follow(stream).await? == Turn::Ended {
-                        return Ok(());
-                    }
-                }
+                Ok(stream) => match self.follow(stream).await {
+                    Ok(Turn::Ended) => return Ok(()),
+                    Ok(Turn::GoesOn) => {}
+                    // As below, said by the first event.
+                    Err(Fault::Agent { .. }) => break,
+                    Err(fault) => return Err(fault),
+                },
                 // It has ended, or there are no subscriptions after all; a look will tell.
                 Err(error) => {
                     tracing::debug!(target: "protocol", %error, "no subscription");
@@ -309,6 +319,13 @@ impl<'a> Flow<'a> {
             }
         }
         self.look(client, &task).await
+    }
+
+    /// Looks at the task once.
+    async fn look_once(&mut self, client: &Client) -> Result<Turn, CallError> {
+        let Some(task) = self.ids.task.clone() else { return Ok(Turn::GoesOn) };
+        let view = client.get(&task, &self.with()).await?;
+        self.take(Response::Task(view)).await.map_err(|e| CallError::Unreadable(e.to_string()))
     }
 
     /// Looks at a task until it rests.
