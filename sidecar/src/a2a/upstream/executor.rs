@@ -126,6 +126,10 @@ impl Executor for A2a {
         Self::drive(move |out| async move { turn::hand_over(&agent, timing, &input, out).await })
     }
 
+    fn can_reattach(&self, _later: bool, attachment: Option<&Raw>) -> bool {
+        Ids::read(attachment).task.is_some()
+    }
+
     fn reattach(&self, input: TurnInput, _later: bool) -> Option<TurnStream> {
         let ids = Ids::read(input.attachment.as_ref());
         // Without an id there is nothing to find again.
