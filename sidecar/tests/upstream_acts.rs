@@ -1,6 +1,6 @@
 //! The client-parsing suite of ACTS through our own client. Its data is not part of the repository: `OUTRIGGER_ACTS` names
 //! the folder; without it one beside the clone is looked for, and without that the test says that it was skipped.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,5 +1,12 @@
 //! A scripted A2A agent in any binding and version, and turns of the executor with it.
-#![allow(missing_docs, dead_code, clippy::unwrap_used, clippy::panic)]
+#![allow(
+    missing_docs,
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::needless_pass_by_value
+)]
 
 use std::sync::Arc;
 use std::time::Duration;

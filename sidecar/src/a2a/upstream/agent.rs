@@ -110,13 +110,10 @@ impl Agent {
     /// Looks at the agent: reads its card, and tries its interfaces when the card is new.
     pub async fn look(&self) -> Result<Arc<Client>, NotReady> {
         let _one = self.looking.lock().await;
-        let text = match timeout_at(Instant::now() + self.timing.probe, self.card()).await {
-            Ok(text) => text?,
-            Err(_) => {
-                let limit = self.timing.probe.as_secs_f64();
-                return Err(not_ready(NO_ANSWER, format!("the agent did not give its card within {limit} s")));
-            }
-        };
+        let text = timeout_at(Instant::now() + self.timing.probe, self.card()).await.unwrap_or_else(|_| {
+            let limit = self.timing.probe.as_secs_f64();
+            Err(not_ready(NO_ANSWER, format!("the agent did not give its card within {limit} s")))
+        })?;
         if let Some(found) = self.found.borrow().as_ref().filter(|f| *f.text == *text) {
             return Ok(Arc::clone(&found.client));
         }

@@ -135,9 +135,8 @@ mod tests {
 
     #[test]
     fn errors_of_every_form() {
-        let of = |body: &str| {
-            AgentError::of_body(body).map(|e| (e.code, e.kind, e.message)).unwrap_or((0, None, String::new()))
-        };
+        let of =
+            |body: &str| AgentError::of_body(body).map_or((0, None, String::new()), |e| (e.code, e.kind, e.message));
         for body in [
             r#"{"error":{"code":404,"status":"NOT_FOUND","message":"gone","details":[{"@type":"x"},{"reason":"TASK_NOT_FOUND"}]}}"#,
             r#"{"error":{"code":-32001,"message":"gone","data":{"taskId":"t"}}}"#,

@@ -248,16 +248,9 @@ fn decoded(text: &str) -> String {
     let mut i = 0;
     while let Some(&byte) = bytes.get(i) {
         let hex = bytes.get(i + 1..i + 3).and_then(|h| std::str::from_utf8(h).ok());
-        match hex.and_then(|h| u8::from_str_radix(h, 16).ok()).filter(|_| byte == b'%') {
-            Some(value) => {
-                out.push(value);
-                i += 3;
-            }
-            None => {
-                out.push(byte);
-                i += 1;
-            }
-        }
+        let escaped = hex.and_then(|h| u8::from_str_radix(h, 16).ok()).filter(|_| byte == b'%');
+        out.push(escaped.unwrap_or(byte));
+        i += if escaped.is_some() { 3 } else { 1 };
     }
     String::from_utf8_lossy(&out).into_owned()
 }

@@ -49,6 +49,7 @@ impl Interface {
     }
 
     /// The same interface in the other version: a card may say one and mean the other.
+    #[must_use]
     pub fn in_other_version(&self) -> Self {
         let dialect = match (self.dialect, self.binding) {
             (Dialect::V10, Binding::JsonRpc) => Dialect::V03,

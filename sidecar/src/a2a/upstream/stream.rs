@@ -123,14 +123,12 @@ impl EventStream {
                 let Ok(message) = timeout(*idle, messages.next()).await else {
                     return Err(CallError::Timeout(millis(*idle)));
                 };
-                match message {
-                    Some(message) => self.ready.push_back(message),
-                    None => {
-                        self.over = true;
-                        if let Some(lease) = lease.take() {
-                            lease.finish();
-                        }
-                    }
+                self.over = message.is_none();
+                self.ready.extend(message);
+                if self.over
+                    && let Some(lease) = lease.take()
+                {
+                    lease.finish();
                 }
             }
         }
