@@ -47,6 +47,7 @@ use crate::context::Context;
 use binding::Front;
 use binding::meter::Meter;
 use card::Card;
+use edge::Edge;
 use executor::http::Http;
 use executor::{BadPath, Executor, Timing};
 use gate::Gate;
@@ -146,7 +147,8 @@ impl Service {
         tokio::spawn(recover::watch(Arc::clone(&tasks)));
         tokio::spawn(keep_house(ctx.clone(), store, gate));
         let meter = Arc::new(Meter::register(&ctx.registry)?);
-        let front = Front::new(Arc::clone(&tasks), ctx.live.clone(), ctx.shutdown.clone(), meter);
+        let edge = Edge::new(ctx.live.clone(), edge::Metrics::register(&ctx.registry)?);
+        let front = Front::new(Arc::clone(&tasks), edge, ctx.live.clone(), ctx.shutdown.clone(), meter);
         Ok(Arc::new(Self { tasks, front, card: Arc::new(Card::new(ctx.live.clone())), agent }))
     }
 
