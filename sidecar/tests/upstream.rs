@@ -425,16 +425,19 @@ async fn odd_agents_are_put_right() {
 
 #[tokio::test]
 async fn readiness_and_card() {
-    let (port, mut card) = {
-        let agent = Agent::start(JSONRPC, |_, p| unknown(&p)).await;
-        let executor = executor(agent.port);
-        executor.probe().await.unwrap();
-        executor.probe().await.unwrap();
-        let mut cards = Box::pin(executor.card());
-        (agent.port, tokio::time::timeout(PATIENCE, cards.next()).await.unwrap().unwrap())
-    };
-    let skills = Arc::make_mut(&mut card)["skills"].take();
-    assert_eq!((skills, port > 0), (json!([{"id": "s"}]), true));
+    let agent = Agent::start(JSONRPC, |_, p| unknown(&p)).await;
+    let there = executor(agent.port);
+    let (cards, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let follow = tokio::spawn(there.follow_card(stop.clone(), move |card| cards.send(card).unwrap()));
+    assert!(seen.try_recv().is_err(), "none before the agent was asked");
+    there.probe().await.unwrap();
+    there.probe().await.unwrap();
+    let card = tokio::time::timeout(PATIENCE, seen.recv()).await.unwrap().unwrap();
+    assert_eq!(card["skills"], json!([{"id": "s"}]));
+    stop.cancel();
+    tokio::time::timeout(PATIENCE, follow).await.unwrap().unwrap();
+    assert!(seen.recv().await.is_none(), "the same card is told once");
 
     let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     assert_eq!(executor(nobody).probe().await.unwrap_err().reason, "Unreachable");

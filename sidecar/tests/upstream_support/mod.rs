@@ -26,6 +26,7 @@ use outrigger_protocol::config::{Limits, Live, Runtime};
 use outrigger_sidecar::a2a::binding::meter::Meter;
 use outrigger_sidecar::a2a::binding::{Front, Operations};
 use outrigger_sidecar::a2a::call::{Answer, Body, Call, Caller, Reply, StreamItem};
+use outrigger_sidecar::a2a::edge::{self, Edge};
 use outrigger_sidecar::a2a::executor::{Executor, Timing, TurnEvent, TurnInput, TurnStream};
 use outrigger_sidecar::a2a::ids::Trace;
 use outrigger_sidecar::a2a::upstream::executor::A2a;
@@ -190,7 +191,9 @@ impl Agent {
         live.limits.heartbeat_ms = 50;
         let (stop, registry) = (CancellationToken::new(), prometheus::Registry::new());
         let meter = Arc::new(Meter::register(&registry).unwrap());
-        let front = Front::new(theirs, watch::channel(Arc::new(live)).1, stop.clone(), meter);
+        let live = watch::channel(Arc::new(live)).1;
+        let edge = Edge::new(live.clone(), edge::Metrics::register(&registry).unwrap());
+        let front = Front::new(theirs, edge, live, stop.clone(), meter);
         let card = way.card(port).to_string();
         let path = if way.version == "0.3" { "/.well-known/agent.json" } else { "/.well-known/agent-card.json" };
         let router: Router = front.router().route(path, axum::routing::get(move || async move { card }));

@@ -14,6 +14,7 @@ use outrigger_protocol::a2a::raw::{Members, Raw, push_key, push_text, text_of};
 use outrigger_protocol::config::Runtime;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 use super::agent::{Agent, Found};
 use super::client::With;
@@ -102,6 +103,20 @@ impl A2a {
     /// Binding and version that turns go over, once they are known.
     pub fn interface(&self) -> Option<String> {
         self.agent.client().map(|c| c.interface().describe())
+    }
+
+    /// Passes on the agent's own card, each time that it is a new one, until shutdown.
+    pub fn follow_card<F>(&self, shutdown: CancellationToken, set: F) -> impl Future<Output = ()> + Send + use<F>
+    where
+        F: Fn(Value) + Send + 'static,
+    {
+        let cards = self.card();
+        async move {
+            let mut cards = std::pin::pin!(cards.take_until(shutdown.cancelled_owned()));
+            while let Some(card) = cards.next().await {
+                set(Value::clone(&card));
+            }
+        }
     }
 
     fn drive<F, Fut>(run: F) -> TurnStream
