@@ -389,7 +389,7 @@ async fn time_limits() {
     let mut turn = input("x");
     turn.limits = Arc::new(Limits { async_idle_timeout_ms: 300, ..Limits::default() });
     let seen = Seen::turn(&upstream_support::executor(stuck.port), turn).await;
-    assert_eq!(seen.fault, Some(Fault::Timeout(300)));
+    assert_eq!(seen.fault, Some(Fault::AsyncIdle(300)));
 
     let mut turn = input("x");
     turn.limits = Arc::new(Limits { max_answer_bytes: 40, ..Limits::default() });

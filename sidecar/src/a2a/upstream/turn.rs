@@ -358,10 +358,10 @@ impl<'a> Flow<'a> {
                 Err(error) => return Err(fault(error)),
             }
             if changed.elapsed() > idle {
-                return Err(Fault::Timeout(millis(idle)));
+                return Err(Fault::AsyncIdle(millis(idle)));
             }
             if Instant::now() > total {
-                return Err(Fault::Timeout(self.limits.async_timeout_ms));
+                return Err(Fault::AsyncTimeout(self.limits.async_timeout_ms));
             }
             sleep(pause).await;
             pause = (pause * 2).min(MAX_LOOK_AGAIN);
