@@ -163,6 +163,7 @@ pub async fn scope(run: Run, namespace: Option<String>, shutdown: CancellationTo
     let facts = Facts::default();
     let context = Arc::new(Context {
         client: run.client.clone(),
+        namespace: namespace.clone(),
         settings: run.settings.clone(),
         caches: caches.clone(),
         facts: facts.clone(),

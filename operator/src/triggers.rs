@@ -126,8 +126,12 @@ impl Mapper {
         }
         let servers = before.servers.union(&now.servers).map(|s| Trigger::Server(namespace.clone(), s.clone()));
         let skills = before.skills.union(&now.skills).map(|s| Trigger::Skill(namespace.clone(), s.clone()));
+        // Its callers only ask whether it is there.
+        let uid = |mark: &str| mark.split_once('/').map(|(uid, _)| uid.to_owned());
+        let came_or_went = gone || uid(&before.mark) != uid(&now.mark);
+        let callers = if came_or_went { self.caches.callers_of(&namespace, &name) } else { Vec::new() };
         let own = (!gone).then(|| Trigger::Agent(namespace.clone(), name.clone()));
-        servers.chain(skills).chain(own).collect()
+        servers.chain(skills).chain(callers.iter().map(of_agent)).chain(own).collect()
     }
 
     /// An `MCPServer` changed, or is gone.

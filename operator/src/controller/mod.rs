@@ -52,6 +52,8 @@ const TELL_AFTER: u32 = 3;
 pub struct Context {
     /// Client of the API server.
     pub client: Client,
+    /// The one namespace that is watched; without it all are.
+    pub namespace: Option<String>,
     /// What the installation says.
     pub settings: Arc<Settings>,
     /// What the watches have seen.

@@ -1,6 +1,7 @@
 //! Statuses: pure functions of what was seen. Each compares with the last status, so that nothing is written where
 //! nothing changed.
 
+mod a2a;
 pub mod agent;
 pub mod mcp_server;
 pub mod pods;

@@ -136,7 +136,7 @@ impl Server {
         match *method {
             Method::GET => match self.get(path) {
                 Some(object) => (200, object),
-                None if path.ends_with('s') && path.split('/').count() % 2 == 1 => {
+                None if path.ends_with("/replicasets") => {
                     (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}))
                 }
                 None => status(404, "not found"),
@@ -283,6 +283,7 @@ impl World {
         let (touches, inbox) = facts::channel();
         let context = Context {
             client: client.clone(),
+            namespace: None,
             settings: Arc::new(Settings::new("registry.example/outrigger:1")),
             caches: Caches { agents, servers, skills, deployments, pods, config_maps, services, service_accounts },
             facts: Facts::default(),
