@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use outrigger_protocol::config::{
-    A2A_PORT, ADMIN_PORT, AGENT_DIR, AgentRef, BOOT_FILE, Boot, CONFIG_VERSION, Drain, LIVE_FILE, LOCAL_PORT, Limits,
-    Live, Process as Bounds, Runtime, SHIM_SOCKET, Server, TOKEN_FILE, TOOLS_DIR,
+    A2A_PORT, ADMIN_PORT, AGENT_DIR, AgentRef, BOOT_FILE, Boot, CONFIG_VERSION, Drain, LIVE_FILE, LOCAL_PORT, Live,
+    Process as Bounds, Runtime, SHIM_SOCKET, Server, TOKEN_FILE, TOOLS_DIR,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -69,6 +69,7 @@ impl Layout {
                 process,
             }],
             skills: Vec::new(),
+            store: outrigger_protocol::config::Store::default(),
             drain: Drain { token: "benchmark-benchmark".into(), grace_seconds: 10 },
         };
         let card = json!({

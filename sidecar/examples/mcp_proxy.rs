@@ -11,9 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::routing::get;
-use outrigger_protocol::config::{
-    AgentRef, Boot, Drain as DrainConfig, Limits, Live, LocalUrls, Process, Runtime, Server,
-};
+use outrigger_protocol::config::{AgentRef, Boot, Drain as DrainConfig, Live, LocalUrls, Process, Runtime, Server};
 use outrigger_sidecar::context::Context;
 use outrigger_sidecar::drain::Drain;
 use outrigger_sidecar::mcp::Servers;
@@ -40,6 +38,7 @@ async fn main() -> anyhow::Result<()> {
         containers: containers.clone(),
         servers: vec![server],
         skills: Vec::new(),
+        store: outrigger_protocol::config::Store::default(),
         drain: DrainConfig { token: "0123456789abcdef".into(), grace_seconds: 30 },
     };
     let live = Live::new(serde_json::Value::Null);

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use outrigger_protocol::status::{PodPhase, PodStatus};
+use outrigger_protocol::status::{PartStatus, PodPhase, PodStatus};
 
 use crate::config::LiveConfig;
 use crate::context::Context;
@@ -69,6 +69,10 @@ impl Health {
             agent,
             servers,
             skills,
+            store: PartStatus { ready: true, ..PartStatus::default() },
+            interfaces: Vec::new(),
+            push_dead_letters: 0,
+            agent_exposed: false,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Errors of A2A 1.0.1 (section 5.4) and how JSON-RPC writes them (section 9.5).
+//! Errors of A2A 1.0.1 (section 5.4) and how the bindings write them (sections 9.5, 10.6, 11.6).
 
 use std::fmt::Write;
 
@@ -14,8 +14,10 @@ pub enum Kind {
     Parse,
     /// JSON, but no JSON-RPC request.
     InvalidRequest,
-    /// No such method.
+    /// No such method, no such path.
     MethodNotFound,
+    /// The path is there, its verb is another one.
+    MethodNotAllowed,
     /// Parameters of the wrong shape.
     InvalidParams,
     /// A fault of the server.
@@ -30,22 +32,67 @@ pub enum Kind {
     UnsupportedOperation,
     /// A media type that is not taken.
     ContentTypeNotSupported,
+    /// The agent's answer is none.
+    InvalidAgentResponse,
+    /// The card promises an extended card and there is none.
+    ExtendedAgentCardNotConfigured,
+    /// The caller does not ask for an extension that the card requires.
+    ExtensionSupportRequired,
     /// Another version of A2A.
     VersionNotSupported,
+    /// Nobody knows who calls.
+    Unauthenticated,
+    /// The caller is known and may not.
+    Forbidden,
+    /// The same idempotency key with other parameters.
+    Conflict,
     /// More work than the agent takes; come again.
     Busy,
+    /// More requests than one caller may send; come again.
+    RateLimited,
     /// The agent is going away; come again.
     Unavailable,
     /// The body is larger than allowed.
     TooLarge,
 }
 
+/// What the bindings write for an error (A2A 1.0.1, section 5.4).
+struct Row {
+    /// Code of the JSON-RPC error.
+    code: i32,
+    /// `reason` of the `ErrorInfo`.
+    reason: &'static str,
+    /// Status of the HTTP answer under JSON-RPC.
+    jsonrpc_status: u16,
+    /// Status of the HTTP answer under HTTP+JSON.
+    http_status: u16,
+    /// gRPC status.
+    grpc: Grpc,
+    /// Label in metrics.
+    label: &'static str,
+}
+
+/// A gRPC status: number and name.
+type Grpc = (i32, &'static str);
+
+const INVALID_ARGUMENT: Grpc = (3, "INVALID_ARGUMENT");
+const NOT_FOUND: Grpc = (5, "NOT_FOUND");
+const ALREADY_EXISTS: Grpc = (6, "ALREADY_EXISTS");
+const PERMISSION_DENIED: Grpc = (7, "PERMISSION_DENIED");
+const RESOURCE_EXHAUSTED: Grpc = (8, "RESOURCE_EXHAUSTED");
+const FAILED_PRECONDITION: Grpc = (9, "FAILED_PRECONDITION");
+const UNIMPLEMENTED: Grpc = (12, "UNIMPLEMENTED");
+const INTERNAL: Grpc = (13, "INTERNAL");
+const UNAVAILABLE: Grpc = (14, "UNAVAILABLE");
+const UNAUTHENTICATED: Grpc = (16, "UNAUTHENTICATED");
+
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 22] = [
         Self::Parse,
         Self::InvalidRequest,
         Self::MethodNotFound,
+        Self::MethodNotAllowed,
         Self::InvalidParams,
         Self::Internal,
         Self::TaskNotFound,
@@ -53,78 +100,107 @@ impl Kind {
         Self::PushNotificationNotSupported,
         Self::UnsupportedOperation,
         Self::ContentTypeNotSupported,
+        Self::InvalidAgentResponse,
+        Self::ExtendedAgentCardNotConfigured,
+        Self::ExtensionSupportRequired,
         Self::VersionNotSupported,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::Conflict,
         Self::Busy,
+        Self::RateLimited,
         Self::Unavailable,
         Self::TooLarge,
     ];
 
+    /// The table. `-32000` is ours: A2A has no code for what only the HTTP status says there.
+    fn row(self) -> Row {
+        let (code, reason, jsonrpc_status, http_status, grpc, label) = match self {
+            Self::Parse => (-32700, "PARSE_ERROR", 200, 400, INVALID_ARGUMENT, "parse_error"),
+            Self::InvalidRequest => (-32600, "INVALID_REQUEST", 200, 400, INVALID_ARGUMENT, "invalid_request"),
+            Self::MethodNotFound => (-32601, "METHOD_NOT_FOUND", 200, 404, NOT_FOUND, "method_not_found"),
+            Self::MethodNotAllowed => (-32601, "METHOD_NOT_ALLOWED", 200, 405, UNIMPLEMENTED, "method_not_allowed"),
+            Self::InvalidParams => (-32602, "INVALID_PARAMS", 200, 400, INVALID_ARGUMENT, "invalid_params"),
+            Self::Internal => (-32603, "INTERNAL_ERROR", 200, 500, INTERNAL, "internal_error"),
+            Self::TaskNotFound => (-32001, "TASK_NOT_FOUND", 200, 404, NOT_FOUND, "task_not_found"),
+            Self::TaskNotCancelable => {
+                (-32002, "TASK_NOT_CANCELABLE", 200, 400, FAILED_PRECONDITION, "task_not_cancelable")
+            }
+            Self::PushNotificationNotSupported => (
+                -32003,
+                "PUSH_NOTIFICATION_NOT_SUPPORTED",
+                200,
+                400,
+                FAILED_PRECONDITION,
+                "push_notification_not_supported",
+            ),
+            Self::UnsupportedOperation => {
+                (-32004, "UNSUPPORTED_OPERATION", 200, 400, FAILED_PRECONDITION, "unsupported_operation")
+            }
+            Self::ContentTypeNotSupported => {
+                (-32005, "CONTENT_TYPE_NOT_SUPPORTED", 200, 400, INVALID_ARGUMENT, "content_type_not_supported")
+            }
+            Self::InvalidAgentResponse => {
+                (-32006, "INVALID_AGENT_RESPONSE", 200, 500, INTERNAL, "invalid_agent_response")
+            }
+            Self::ExtendedAgentCardNotConfigured => (
+                -32007,
+                "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
+                200,
+                400,
+                FAILED_PRECONDITION,
+                "extended_agent_card_not_configured",
+            ),
+            Self::ExtensionSupportRequired => {
+                (-32008, "EXTENSION_SUPPORT_REQUIRED", 200, 400, FAILED_PRECONDITION, "extension_support_required")
+            }
+            Self::VersionNotSupported => {
+                (-32009, "VERSION_NOT_SUPPORTED", 200, 400, FAILED_PRECONDITION, "version_not_supported")
+            }
+            Self::Unauthenticated => (-32000, "UNAUTHENTICATED", 401, 401, UNAUTHENTICATED, "unauthenticated"),
+            Self::Forbidden => (-32000, "PERMISSION_DENIED", 403, 403, PERMISSION_DENIED, "forbidden"),
+            Self::Conflict => (-32000, "IDEMPOTENCY_KEY_REUSED", 409, 409, ALREADY_EXISTS, "conflict"),
+            Self::Busy => (-32000, "RESOURCE_EXHAUSTED", 429, 429, RESOURCE_EXHAUSTED, "busy"),
+            Self::RateLimited => (-32000, "RATE_LIMITED", 429, 429, RESOURCE_EXHAUSTED, "rate_limited"),
+            Self::Unavailable => (-32000, "UNAVAILABLE", 503, 503, UNAVAILABLE, "unavailable"),
+            Self::TooLarge => (-32600, "REQUEST_TOO_LARGE", 413, 413, RESOURCE_EXHAUSTED, "too_large"),
+        };
+        Row { code, reason, jsonrpc_status, http_status, grpc, label }
+    }
+
     /// Code of the JSON-RPC error. `-32000` is ours: A2A has no code for a server that takes no more.
     pub fn code(self) -> i32 {
-        match self {
-            Self::Parse => -32700,
-            Self::InvalidRequest | Self::TooLarge => -32600,
-            Self::MethodNotFound => -32601,
-            Self::InvalidParams => -32602,
-            Self::Internal => -32603,
-            Self::TaskNotFound => -32001,
-            Self::TaskNotCancelable => -32002,
-            Self::PushNotificationNotSupported => -32003,
-            Self::UnsupportedOperation => -32004,
-            Self::ContentTypeNotSupported => -32005,
-            Self::VersionNotSupported => -32009,
-            Self::Busy | Self::Unavailable => -32000,
-        }
+        self.row().code
     }
 
     /// `reason` of the `ErrorInfo`.
     pub fn reason(self) -> &'static str {
-        match self {
-            Self::Parse => "PARSE_ERROR",
-            Self::InvalidRequest => "INVALID_REQUEST",
-            Self::MethodNotFound => "METHOD_NOT_FOUND",
-            Self::InvalidParams => "INVALID_PARAMS",
-            Self::Internal => "INTERNAL_ERROR",
-            Self::TaskNotFound => "TASK_NOT_FOUND",
-            Self::TaskNotCancelable => "TASK_NOT_CANCELABLE",
-            Self::PushNotificationNotSupported => "PUSH_NOTIFICATION_NOT_SUPPORTED",
-            Self::UnsupportedOperation => "UNSUPPORTED_OPERATION",
-            Self::ContentTypeNotSupported => "CONTENT_TYPE_NOT_SUPPORTED",
-            Self::VersionNotSupported => "VERSION_NOT_SUPPORTED",
-            Self::Busy => "RESOURCE_EXHAUSTED",
-            Self::Unavailable => "UNAVAILABLE",
-            Self::TooLarge => "REQUEST_TOO_LARGE",
-        }
+        self.row().reason
     }
 
     /// Status of the HTTP answer under JSON-RPC: 200 but for what proxies and clients act on by status.
     pub fn jsonrpc_status(self) -> u16 {
-        match self {
-            Self::Busy => 429,
-            Self::Unavailable => 503,
-            Self::TooLarge => 413,
-            _ => 200,
-        }
+        self.row().jsonrpc_status
+    }
+
+    /// Status of the HTTP answer under HTTP+JSON.
+    pub fn http_status(self) -> u16 {
+        self.row().http_status
+    }
+
+    /// Number of the gRPC status.
+    pub fn grpc_code(self) -> i32 {
+        self.row().grpc.0
+    }
+
+    /// Name of the gRPC status, as `google.rpc.Code` has it.
+    pub fn grpc_name(self) -> &'static str {
+        self.row().grpc.1
     }
 
     /// Label in metrics.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Parse => "parse_error",
-            Self::InvalidRequest => "invalid_request",
-            Self::MethodNotFound => "method_not_found",
-            Self::InvalidParams => "invalid_params",
-            Self::Internal => "internal_error",
-            Self::TaskNotFound => "task_not_found",
-            Self::TaskNotCancelable => "task_not_cancelable",
-            Self::PushNotificationNotSupported => "push_notification_not_supported",
-            Self::UnsupportedOperation => "unsupported_operation",
-            Self::ContentTypeNotSupported => "content_type_not_supported",
-            Self::VersionNotSupported => "version_not_supported",
-            Self::Busy => "busy",
-            Self::Unavailable => "unavailable",
-            Self::TooLarge => "too_large",
-        }
+        self.row().label
     }
 }
 
@@ -151,12 +227,21 @@ pub struct Error {
     pub violations: Vec<Violation>,
     /// Seconds for `Retry-After`.
     pub retry_after: Option<u32>,
+    /// Further headers of the answer, names in lower case, such as `www-authenticate`.
+    pub headers: Box<[(&'static str, String)]>,
 }
 
 impl Error {
     /// An error without details.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), metadata: Vec::new(), violations: Vec::new(), retry_after: None }
+        Self {
+            kind,
+            message: message.into(),
+            metadata: Vec::new(),
+            violations: Vec::new(),
+            retry_after: None,
+            headers: Box::default(),
+        }
     }
 
     /// Adds to the `ErrorInfo`.
@@ -170,6 +255,13 @@ impl Error {
     #[must_use]
     pub fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after = Some(seconds);
+        self
+    }
+
+    /// Adds a header to the answer; the name is in lower case.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers = self.headers.into_iter().chain([(name, value.into())]).collect();
         self
     }
 
@@ -192,13 +284,35 @@ impl Error {
         Self::new(Kind::TaskNotFound, format!("there is no task {id:?}")).with("taskId", id)
     }
 
-    /// Appends the error object of JSON-RPC: code, message, and as data a list that `ErrorInfo` leads.
+    /// Appends the error object of JSON-RPC: code, message, and as data a list that `ErrorInfo` leads (section 9.5).
     pub fn write(&self, out: &mut String) {
-        let _ = write!(out, "{{\"code\":{},\"message\":", self.kind.code());
+        self.write_with_code(self.kind.code(), out);
+    }
+
+    /// The same under another code.
+    pub(crate) fn write_with_code(&self, code: i32, out: &mut String) {
+        let _ = write!(out, "{{\"code\":{code},\"message\":");
         push_text(out, &self.message);
+        push_key(out, "data");
+        self.write_details(out);
+        out.push('}');
+    }
+
+    /// Appends the body of an HTTP+JSON answer: `google.rpc.Status` under `error` (section 11.6).
+    pub fn write_http(&self, out: &mut String) {
+        let (status, name) = (self.kind.http_status(), self.kind.grpc_name());
+        let _ = write!(out, "{{\"error\":{{\"code\":{status},\"status\":\"{name}\",\"message\":");
+        push_text(out, &self.message);
+        push_key(out, "details");
+        self.write_details(out);
+        out.push_str("}}");
+    }
+
+    /// Appends the details as a list of `ProtoJSON` `Any`: `ErrorInfo`, and `BadRequest` for invalid parameters.
+    pub fn write_details(&self, out: &mut String) {
         let _ = write!(
             out,
-            ",\"data\":[{{\"@type\":\"type.googleapis.com/google.rpc.ErrorInfo\",\"reason\":\"{}\",\"domain\":\"{DOMAIN}\"",
+            "[{{\"@type\":\"type.googleapis.com/google.rpc.ErrorInfo\",\"reason\":\"{}\",\"domain\":\"{DOMAIN}\"",
             self.kind.reason()
         );
         if !self.metadata.is_empty() {
@@ -222,7 +336,7 @@ impl Error {
             }
             out.push_str("]}");
         }
-        out.push_str("]}");
+        out.push(']');
     }
 }
 
@@ -234,7 +348,11 @@ mod tests {
     fn the_table() {
         let table = Kind::ALL
             .into_iter()
-            .map(|k| format!("{} {} {} {}\n", k.code(), k.reason(), k.jsonrpc_status(), k.label()))
+            .map(|k| {
+                let (jsonrpc, http) = (k.jsonrpc_status(), k.http_status());
+                let grpc = format!("{} {}", k.grpc_code(), k.grpc_name());
+                format!("{} {} | {jsonrpc} {http} | {grpc} | {}\n", k.code(), k.reason(), k.label())
+            })
             .collect::<Vec<_>>()
             .concat();
         insta::assert_snapshot!(table);
@@ -242,13 +360,16 @@ mod tests {
 
     #[test]
     fn details_are_listed() {
-        let mut out = String::new();
-        Error::invalid(vec![
+        let error = Error::invalid(vec![
             Violation { field: "message.role".into(), description: "must be \"ROLE_USER\"".into() },
             Violation { field: "message.parts".into(), description: "is missing".into() },
         ])
-        .with("k", "v")
-        .write(&mut out);
-        insta::assert_json_snapshot!(serde_json::from_str::<serde_json::Value>(&out).unwrap());
+        .with("k", "v");
+        let (mut jsonrpc, mut http) = (String::new(), String::new());
+        error.write(&mut jsonrpc);
+        error.write_http(&mut http);
+        let parsed: Vec<serde_json::Value> =
+            [jsonrpc, http].iter().map(|text| serde_json::from_str(text).unwrap()).collect();
+        insta::assert_json_snapshot!(parsed);
     }
 }

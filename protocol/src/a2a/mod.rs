@@ -7,9 +7,11 @@
 //! - [`send`], [`params`], [`part`]: parameters and their rules.
 //! - [`state`], [`task`], [`conversation`]: what a task is and how it may change.
 //! - [`turn`], [`answer`]: the executor contract, `outrigger/v1`.
+//! - [`v03`]: A2A 0.3, each way. [`card`]: the Agent Card. [`sse`]: server-sent events, read and written.
 
 pub mod answer;
 pub mod artifact;
+pub mod card;
 pub mod conversation;
 pub mod envelope;
 pub mod errors;
@@ -21,7 +23,9 @@ pub mod params;
 pub mod part;
 pub mod raw;
 pub mod send;
+pub mod sse;
 pub mod state;
 pub mod task;
 pub mod turn;
+pub mod v03;
 pub mod version;

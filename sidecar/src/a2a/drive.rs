@@ -12,19 +12,19 @@ use outrigger_protocol::a2a::fault::Fault;
 use outrigger_protocol::a2a::message::{UserMessage, notice};
 use outrigger_protocol::a2a::raw::Raw;
 use outrigger_protocol::a2a::state::State;
-use outrigger_protocol::a2a::task::{Change, Task};
+use outrigger_protocol::a2a::task::{Change, Task, TurnMark};
 use outrigger_protocol::a2a::turn::Turn;
 use outrigger_protocol::config::Limits;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::executor::Reply;
+use super::executor::http::Reply;
 use super::gate::{Place, Running};
 use super::ids::{Trace, uuid};
 use super::lane::{Entry, Lane};
 use super::probe::CONTAINER;
 use super::service::{LaneEntry, Sent, Tasks, busy, ended, leaving};
-use super::store::StoreError;
+use super::store::{Head, StoreError};
 use crate::drain::Work;
 
 /// How often a turn that waits looks whether its container is about to be restarted.
@@ -125,7 +125,7 @@ pub async fn run(job: Job, reply: Option<Caller>, at_start: bool) {
             let _ = reply.send(result);
         }
     };
-    let mut driver = Driver { tasks: &tasks, turn: &turn, step: 0, trace: &trace };
+    let mut driver = Driver { tasks: &tasks, turn: &turn, attempt: 1, trace: &trace };
     let Ok(mut follow) = tasks.store.subscribe(&task.id).await else {
         return tell(Err(Error::task_not_found(&task.id)));
     };
@@ -134,7 +134,7 @@ pub async fn run(job: Job, reply: Option<Caller>, at_start: bool) {
     let is_new = matches!(kind, Kind::New(_));
 
     let placed = pin!(take_place(&tasks, lane, place, work));
-    let held = match driver.wait(&mut follow, until, placed).await {
+    let held = match driver.wait(&task.id, &mut follow, until, placed).await {
         Wait::Done(Some(held)) => held,
         Wait::Ended(task) if is_new => return tell(Ok(Sent::Task(task))),
         Wait::Ended(task) => return tell(Err(ended(&task))),
@@ -161,7 +161,7 @@ pub async fn run(job: Job, reply: Option<Caller>, at_start: bool) {
     let body = driver.turn_json(&met, is_new, &message, &text, &conversation);
     drop((message, text, conversation));
     let asked = pin!(tasks.executor.turn(&turn, body, &trace, &limits, until));
-    let answered = driver.wait(&mut follow, far_away(&limits, queue_limit), asked).await;
+    let answered = driver.wait(&started.id, &mut follow, far_away(&limits, queue_limit), asked).await;
     tasks.metrics.turn_seconds.observe(began.elapsed().as_secs_f64());
     let cancel = match answered {
         Wait::Done(Ok(answer)) => {
@@ -239,23 +239,25 @@ async fn take_place(tasks: &Tasks, lane: LaneEntry, place: Place, work: Work) ->
 struct Driver<'a> {
     tasks: &'a Tasks,
     turn: &'a Arc<str>,
-    step: u32,
+    attempt: u32,
     trace: &'a Trace,
 }
 
 impl Driver<'_> {
     async fn wait<T>(
         &self,
-        follow: &mut watch::Receiver<Arc<Task>>,
+        id: &Arc<str>,
+        follow: &mut watch::Receiver<Head>,
         until: Instant,
         work: Pin<&mut impl Future<Output = T>>,
     ) -> Wait<T> {
+        let id = Arc::clone(id);
         let end = async {
-            let ended = follow.wait_for(|t| t.state.is_terminal()).await.map(|t| Arc::clone(&t)).ok();
-            match ended {
-                Some(task) => task,
+            let ended = follow.wait_for(|t| t.state.is_terminal()).await.is_ok();
+            match self.tasks.store.get(&id).await {
+                Ok(task) if ended => task,
                 // The store never forgets a task that lives.
-                None => std::future::pending().await,
+                _ => std::future::pending().await,
             }
         };
         tokio::select! {
@@ -276,24 +278,24 @@ impl Driver<'_> {
                 Kind::FollowUp(stored) => Some(stored.clone()),
             };
             let change = Change { state: Some(State::Working), message, ..self.change() };
-            match self.tasks.store.append(&met.id, met.version, change).await {
+            match self.tasks.store.append(&met, change, None).await {
                 Ok(started) => return Ok((met, started)),
                 Err(StoreError::Conflict { current, .. }) => met = current,
                 Err(StoreError::Refused(_)) => return Err(ended(&met)),
                 Err(StoreError::NotFound) => return Err(Error::task_not_found(&met.id)),
-                Err(e @ StoreError::Full(_)) => return Err(busy(&e.to_string())),
+                Err(e) => return Err(busy(&e.to_string())),
             }
         }
     }
 
     fn change(&mut self) -> Change {
-        self.step += 1;
-        Change { turn: Some(Arc::clone(self.turn)), step: self.step, ..Change::default() }
+        let turn = TurnMark { id: Arc::clone(self.turn), attempt: self.attempt, ..TurnMark::default() };
+        Change { turn: Some(turn), ..Change::default() }
     }
 
     /// What the context remembered before the message that just entered it.
     async fn conversation_before(&self, task: &Task) -> Conversation {
-        let mut conversation = self.tasks.store.conversation(&task.context_id).await.unwrap_or_default();
+        let mut conversation = self.tasks.store.conversation(&task.caller, &task.context_id).await.unwrap_or_default();
         if let Some(newest) = task.history.last()
             && let Some(at) = conversation.messages.iter().rposition(|m| m == newest)
         {
@@ -339,13 +341,13 @@ impl Driver<'_> {
         };
         match outcome {
             Outcome::Change(change) => {
-                let Change { turn, step, .. } = self.change();
-                self.commit(task, Change { turn, step, memo, reveal: true, ..change }).await
+                let Change { turn, .. } = self.change();
+                self.commit(task, Change { turn, memo, reveal: true, ..change }).await
             }
             Outcome::Error(fault) => self.fail(task, &fault, memo).await,
             Outcome::Message(message) if !task.revealed => {
                 let direct = message.to_raw(&task.context_id, None);
-                match self.tasks.store.withdraw(&task.id, task.version, memo).await {
+                match self.tasks.store.withdraw(&task, memo, &direct).await {
                     Ok(()) => Sent::Message(direct),
                     Err(e) => self.fail(task, &Fault::Store(e.to_string()), None).await,
                 }
@@ -372,7 +374,7 @@ impl Driver<'_> {
     async fn commit(&mut self, task: Arc<Task>, change: Change) -> Sent {
         let mut task = task;
         loop {
-            match self.tasks.store.append(&task.id, task.version, change.clone()).await {
+            match self.tasks.store.append(&task, change.clone(), None).await {
                 Ok(task) => return Sent::Task(task),
                 Err(StoreError::Conflict { current, .. }) if current.state.is_terminal() => {
                     self.tasks.metrics.late.inc();
@@ -399,7 +401,7 @@ impl Driver<'_> {
         let change = Change { state: Some(state), said: Some(said), memo, reveal: true, ..self.change() };
         let mut task = task;
         loop {
-            match self.tasks.store.append(&task.id, task.version, change.clone()).await {
+            match self.tasks.store.append(&task, change.clone(), None).await {
                 Ok(task) => return Sent::Task(task),
                 Err(StoreError::Conflict { current, .. }) if !current.state.is_terminal() => task = current,
                 Err(StoreError::Conflict { current, .. }) => return Sent::Task(current),

@@ -1,8 +1,10 @@
 //! A2A: a request walks binding → service → executor → store and back.
 
 pub mod binding;
+pub mod call;
 pub mod card;
 mod client;
+mod dispatch;
 mod drive;
 pub mod executor;
 mod gate;
@@ -29,7 +31,8 @@ use tokio::sync::watch;
 use crate::context::Context;
 use binding::jsonrpc;
 use card::Card;
-use executor::{BadPath, Executor, Timing};
+use executor::http::Http;
+use executor::{BadPath, Timing};
 use gate::Gate;
 use metrics::Metrics;
 use service::Tasks;
@@ -82,7 +85,7 @@ impl Service {
     ) -> Result<Arc<Self>, StartError> {
         let metrics = Metrics::register(&ctx.registry)?;
         let store: Arc<dyn Store> = Arc::new(Memory::new(ctx.live.clone(), metrics.clone()));
-        let executor = Arc::new(Executor::new(&ctx.boot.runtime, &ctx.token, timing, metrics.clone())?);
+        let executor = Arc::new(Http::new(&ctx.boot.runtime, &ctx.token, timing, metrics.clone())?);
         let gate = Gate::new(ctx.live.clone(), metrics.clone());
         let tasks = Arc::new(Tasks {
             ctx: ctx.clone(),
@@ -163,7 +166,9 @@ async fn keep_house(ctx: Context, store: Arc<dyn Store>, gate: Arc<Gate>) {
     loop {
         tokio::select! {
             () = ctx.shutdown.cancelled() => return,
-            () = tokio::time::sleep(SWEEP_EVERY) => store.sweep().await,
+            () = tokio::time::sleep(SWEEP_EVERY) => if let Err(error) = store.sweep().await {
+                tracing::warn!(target: "business", %error, "old tasks were not swept");
+            },
             changed = live.changed(), if !gone => {
                 gone = changed.is_err();
                 gate.pump();

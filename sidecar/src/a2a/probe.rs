@@ -7,7 +7,8 @@ use outrigger_protocol::status::PartStatus;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::executor::{Executor, NO_ANSWER};
+use super::executor::NO_ANSWER;
+use super::executor::http::Http;
 use super::gate::Gate;
 use super::metrics::Metrics;
 use crate::context::Context;
@@ -25,7 +26,7 @@ pub fn unknown() -> PartStatus {
 /// Probes until shutdown.
 pub async fn watch_handler(
     ctx: Context,
-    executor: Arc<Executor>,
+    executor: Arc<Http>,
     gate: Arc<Gate>,
     metrics: Metrics,
     status: watch::Sender<PartStatus>,

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::SkillRef;
 use super::drive::{self, Job};
-use super::executor::Executor;
+use super::executor::http::Http;
 use super::gate::Gate;
 use super::ids::{Trace, uuid};
 use super::lane::{Entry, Lanes};
@@ -31,7 +31,7 @@ const RETRY_DRAINING: u32 = 5;
 pub struct Tasks {
     pub(super) ctx: Context,
     pub(super) store: Arc<dyn Store>,
-    pub(super) executor: Arc<Executor>,
+    pub(super) executor: Arc<Http>,
     pub(super) gate: Arc<Gate>,
     pub(super) lanes: Arc<Lanes>,
     pub(super) metrics: Metrics,
@@ -81,10 +81,10 @@ impl Tasks {
             let id: Arc<str> = uuid().into();
             let lane =
                 self.lanes.enter(&id).ok_or_else(|| Error::new(Kind::Internal, "a new task has a turn already"))?;
-            let conversation = self.store.conversation(&context).await.map_err(|e| internal(&e))?;
+            let conversation = self.store.conversation("", &context).await.map_err(|e| internal(&e))?;
             let stored = message.stored(&id, &context);
-            let task = Task::new(id, context, stored, params.return_immediately, jiff::Timestamp::now());
-            let task = self.store.create(task).await.map_err(|e| match e {
+            let task = Task::new(id, context, "".into(), stored, params.return_immediately, jiff::Timestamp::now());
+            let task = self.store.create(task, None, None).await.map_err(|e| match e {
                 StoreError::Full(_) => busy(&e.to_string()),
                 other => internal(&other),
             })?;
@@ -144,7 +144,7 @@ impl Tasks {
             }
             let said = notice(&uuid(), &task.context_id, &task.id, "canceled by the caller", "canceled");
             let change = Change { state: Some(State::Canceled), said: Some(said), ..Change::default() };
-            match self.store.append(&task.id, task.version, change).await {
+            match self.store.append(&task, change, None).await {
                 // The turn follows its task and ends by itself.
                 Ok(task) => return Ok(task),
                 Err(StoreError::Conflict { current, .. }) => task = current,

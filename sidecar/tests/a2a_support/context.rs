@@ -35,6 +35,7 @@ pub fn context(port: u16, ready_path: Option<&str>, url: &str, limits: Limits) -
         containers: vec!["agent".into()],
         servers: vec![],
         skills: vec![],
+        store: outrigger_protocol::config::Store::default(),
         drain: config::Drain { token: "0123456789abcdef".into(), grace_seconds: 150 },
     };
     let (live, rx) = watch::channel(Arc::new(Live { limits, ..Live::new(card(url)) }));

@@ -13,7 +13,7 @@ use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use outrigger_protocol::config::{self, AgentRef, Boot, Limits, Live, LocalUrls, Process, Runtime};
+use outrigger_protocol::config::{self, AgentRef, Boot, Live, LocalUrls, Process, Runtime};
 use outrigger_protocol::status::ServerStatus;
 use outrigger_sidecar::context::Context;
 use outrigger_sidecar::drain::Drain;
@@ -147,6 +147,7 @@ impl Rig {
             containers: containers.clone(),
             servers: vec![server],
             skills: Vec::new(),
+            store: outrigger_protocol::config::Store::default(),
             drain: config::Drain { token: "0123456789abcdef".into(), grace_seconds: 60 },
         };
         let live = Live::new(Value::Null);

@@ -12,42 +12,17 @@ use outrigger_protocol::a2a::fault::Fault;
 use outrigger_protocol::config::{Limits, Runtime};
 use tokio::time::{Instant, timeout};
 
-use super::client::{Client, Connection, SendError, read_all};
-use super::ids::Trace;
-use super::metrics::Metrics;
+use crate::a2a::client::{Client, Connection, SendError, read_all};
+use crate::a2a::ids::Trace;
+use crate::a2a::metrics::Metrics;
+
+use super::{NO_ANSWER, Timing};
 
 /// Header with the id of the turn.
 pub const TURN_HEADER: HeaderName = HeaderName::from_static("outrigger-turn");
 
-/// Reason of a probe that was taken and not answered.
-pub const NO_ANSWER: &str = "NoAnswer";
-
-/// Waits that are part of the contract and not of the configuration.
-#[derive(Clone, Copy, Debug)]
-pub struct Timing {
-    /// To open a connection.
-    pub connect: Duration,
-    /// How long a refused connection is tried again.
-    pub refused: Duration,
-    /// For the answer to a cancel.
-    pub cancel: Duration,
-    /// For the answer to a probe.
-    pub probe: Duration,
-    /// Between two probes while the handler is not ready.
-    pub probe_unready: Duration,
-    /// Between two probes while it is.
-    pub probe_ready: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        let s = Duration::from_secs;
-        Self { connect: s(5), refused: s(10), cancel: s(5), probe: s(2), probe_unready: s(1), probe_ready: s(5) }
-    }
-}
-
 /// The handler's end of the contract.
-pub struct Executor {
+pub struct Http {
     client: Client,
     path: Uri,
     ready_path: Option<Uri>,
@@ -82,10 +57,12 @@ enum Attempt {
     Busy { status: u16, after: Duration },
 }
 
-impl Executor {
+impl Http {
     /// An executor for the configured handler.
     pub fn new(runtime: &Runtime, token: &str, timing: Timing, metrics: Metrics) -> Result<Self, BadPath> {
-        let Runtime::Http { port, path, ready_path } = runtime;
+        let Runtime::Http { port, path, ready_path } = runtime else {
+            return Err(BadPath { field: "path", path: String::new(), reason: "the runtime is not http".into() });
+        };
         let uri = |field, path: &str| {
             let bad = |reason: String| BadPath { field, path: path.to_owned(), reason };
             if !path.starts_with('/') {
