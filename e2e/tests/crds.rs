@@ -139,6 +139,16 @@ fn agents() -> Vec<Row> {
         ("/spec/template/spec/hostIPC", json!(true), &["spec.template", "remove hostIPC"]),
         ("/spec/template/spec/shareProcessNamespace", json!(true), &["spec.template", "remove shareProcessNamespace"]),
         ("/spec/template/spec/restartPolicy", json!("Never"), &["spec.template", "remove restartPolicy"]),
+        ("/metadata/name", json!("default"), &["may not be \"default\""]),
+        ("/metadata/name", json!("1burger"), &["must begin with a letter"]),
+        ("/metadata/name", json!("a.b"), &["must begin with a letter and have only"]),
+        ("/metadata/name", json!("a".repeat(53)), &["at most 52 characters"]),
+    ]
+}
+
+/// Tools, skills, limits and cards of Agents.
+fn cards() -> Vec<Row> {
+    vec![
         ("/spec/mcpServers", json!([{"name": "a"}, {"name": "a"}]), &["spec.mcpServers[1]", "Duplicate"]),
         ("/spec/mcpServers", json!([{"required": true}]), &["spec.mcpServers[0].name", "Required"]),
         ("/spec/mcpServers", json!([{"name": "a", "tools": {}}]), &["spec.mcpServers[0].tools", "unknown field"]),
@@ -170,6 +180,12 @@ fn agents() -> Vec<Row> {
         ("/spec/limits", json!({"heartbeat": "often"}), &["spec.limits.heartbeat", "should match"]),
         ("/spec/limits", json!({"maxStreamsPerTask": 0}), &["spec.limits.maxStreamsPerTask", "greater than or equal"]),
         ("/spec/limits", json!({"maxOpenTasksPerCaller": -1}), &["spec.limits.maxOpenTasksPerCaller", "greater than"]),
+    ]
+}
+
+/// Stores and turns of Agents.
+fn tasks() -> Vec<Row> {
+    vec![
         ("/spec/tasks", json!({"store": {}}), &["spec.tasks.store", "set exactly one of tasks.store.memory"]),
         (
             "/spec/tasks",
@@ -211,6 +227,12 @@ fn agents() -> Vec<Row> {
             &["spec.turns.closeOnInterrupted", "must be of type string"],
         ),
         ("/spec/turns", json!({"onDisconnect": "Stop"}), &["spec.turns.onDisconnect", "supported values", "Cancel"]),
+    ]
+}
+
+/// Who may call an Agent, whom it tells, whom it calls.
+fn edges() -> Vec<Row> {
+    vec![
         ("/spec/access", json!({}), &["spec.access", "name access.apiKeys or access.jwt"]),
         ("/spec/access", json!({"anonymous": false, "jwt": []}), &["spec.access", "name access.apiKeys or access.jwt"]),
         ("/spec/access", json!({"apiKeys": {}}), &["spec.access.apiKeys.secretName", "Required"]),
@@ -254,10 +276,6 @@ fn agents() -> Vec<Row> {
         ("/spec/push", json!({"token": "x"}), &["spec.push.token", "unknown field"]),
         ("/spec/peers", json!([{"namespace": "n"}]), &["spec.peers[0].name", "Required"]),
         ("/spec/peers", json!([{"name": "Seller"}]), &["spec.peers[0].name", "should match"]),
-        ("/metadata/name", json!("default"), &["may not be \"default\""]),
-        ("/metadata/name", json!("1burger"), &["must begin with a letter"]),
-        ("/metadata/name", json!("a.b"), &["must begin with a letter and have only"]),
-        ("/metadata/name", json!("a".repeat(53)), &["at most 52 characters"]),
     ]
 }
 
@@ -378,7 +396,8 @@ fn good_manifests_are_taken_and_bad_ones_refused_with_the_path() {
     installed();
     let mut refused = 0;
     let mut wrong = Vec::new();
-    for (base, rows) in [(agent(), agents()), (server(), servers()), (skill(), skills())] {
+    let agents = [agents(), cards(), tasks(), edges()].concat();
+    for (base, rows) in [(agent(), agents), (server(), servers()), (skill(), skills())] {
         assert_eq!(refusal(&base), "accepted");
         assert_eq!(refusal(&full_agent()), "accepted");
         for (pointer, value, wanted) in rows {
@@ -392,6 +411,33 @@ fn good_manifests_are_taken_and_bad_ones_refused_with_the_path() {
     }
     assert!(wrong.is_empty(), "{} of {refused}:\n{}", wrong.len(), wrong.join("\n"));
     assert!(refused >= 40);
+}
+
+/// What stands between "```yaml" and "```" and begins with `spec:`: part of an Agent.
+fn parts_of_agents(document: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(format!("{}/../docs/{document}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let blocks = text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned());
+    blocks.filter(|b| b.starts_with("spec:\n")).collect()
+}
+
+#[test]
+fn what_the_documents_show_is_taken() {
+    installed();
+    let head = "apiVersion: outrigger.dev/v1alpha1\nkind: Agent\nmetadata: {name: shown}\n";
+    let rest = "  description: d\n  runtime: {http: {port: 8000}}\n  template: {spec: {containers: [{name: agent, image: i}]}}\n";
+    let mut checked = 0;
+    for document in ["concepts.md", "security.md"] {
+        for block in parts_of_agents(document) {
+            let manifest = format!("{head}{block}{rest}");
+            if let Err(e) =
+                run_with("kubectl", &["create", "--dry-run=server", "--validate=strict", "-f", "-"], &manifest)
+            {
+                panic!("{document}: {e}\n{block}");
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked >= 3, "{checked}");
 }
 
 #[test]

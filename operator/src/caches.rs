@@ -66,21 +66,6 @@ impl Caches {
         self.agents.state_filter(|a| a.meta().namespace.as_deref() == Some(namespace) && a.0.as_ref().is_ok_and(&test))
     }
 
-    /// Whether an Agent of this name is there, readable or not.
-    pub fn has_agent(&self, namespace: &str, name: &str) -> bool {
-        self.agents.get(&key(namespace, name)).is_some()
-    }
-
-    /// Agents, of all namespaces that are watched, that name this one as a peer.
-    pub fn callers_of(&self, namespace: &str, name: &str) -> Vec<Arc<Guarded<Agent>>> {
-        self.agents.state_filter(|a| {
-            let own = a.meta().namespace.as_deref().unwrap_or_default();
-            a.0.as_ref().is_ok_and(|a| {
-                a.spec.peers.iter().any(|p| p.name == name && p.namespace.as_deref().unwrap_or(own) == namespace)
-            })
-        })
-    }
-
     /// Pods of an Agent with what they say of themselves.
     pub fn pods_of(&self, namespace: &str, agent: &str, facts: &Facts) -> Vec<PodView> {
         self.pods

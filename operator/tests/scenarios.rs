@@ -7,6 +7,8 @@ mod support;
 use outrigger_crds::{Agent, MCPServer, Skill};
 use outrigger_operator::controller::{self, Done};
 use outrigger_operator::report::Outcome;
+use outrigger_operator::scopes::Scopes;
+use outrigger_operator::triggers::Mapper;
 use serde_json::{Value, json};
 use support::{Change, World};
 
@@ -309,14 +311,21 @@ async fn a_missing_peer_is_told_and_holds_nothing_back() {
     assert_eq!(condition(&world, AGENT, "PeersFound").1, "AllFound");
     assert_eq!(world.server.get(LIVE).unwrap()["data"]["live.json"], live, "names are found by DNS");
 
-    world.context.namespace = Some("shop".into());
+    // An operator that watches some namespaces only, and one of them not for long.
+    let (queue, _told) = tokio::sync::mpsc::channel(1);
+    world.context.scopes = Scopes::default();
+    world.context.scopes.add(Some("shop".into()), world.context.caches.agents.clone(), queue.clone());
     look(&mut world).await;
     assert_eq!(condition(&world, AGENT, "PeersFound").1, "PeerNotWatched");
+    let (unfilled, _writer) = kube::runtime::reflector::store();
+    world.context.scopes.add(Some("mill".into()), unfilled, queue);
+    world.server.changes();
+    look(&mut world).await;
+    assert_eq!(world.server.changes(), [], "what is not known yet is no news");
 }
 
 #[tokio::test]
 async fn an_agent_that_comes_or_goes_is_told_to_those_that_name_it() {
-    use outrigger_operator::triggers::{Mapper, Trigger};
     let mut world = World::new();
     let mut caller = agent_manifest();
     caller["spec"]["peers"] = json!([{"name": "grill", "namespace": "mill"}]);
@@ -326,13 +335,18 @@ async fn an_agent_that_comes_or_goes_is_told_to_those_that_name_it() {
     peer["metadata"] = json!({"name": "grill", "namespace": "mill"});
     world.server.put(path, peer);
     world.sync();
-    let mapper = Mapper::new(world.context.caches.clone());
-    let told = Trigger::Agent("shop".into(), "seller".into());
-    let guarded = |world: &World| controller::guarded(typed::<Agent>(world, path));
-    assert!(mapper.agent(&guarded(&world), false).contains(&told), "it came");
+    let mapper = Mapper::new(world.context.caches.clone(), world.context.scopes.clone());
+    let told = |world: &mut World, gone: bool| {
+        mapper.agent(&controller::guarded(typed::<Agent>(world, path)), gone);
+        let told = world.told.try_recv().ok().map(|t| (t.namespace.unwrap_or_default(), t.name));
+        assert!(world.told.try_recv().is_err(), "nobody else");
+        told
+    };
+    let seller = Some(("shop".to_owned(), "seller".to_owned()));
+    assert_eq!(told(&mut world, false), seller, "it came");
     world.server.edit(path, |a| a["spec"]["replicas"] = json!(2));
-    assert!(!mapper.agent(&guarded(&world), false).contains(&told), "it only changed");
-    assert!(mapper.agent(&guarded(&world), true).contains(&told), "it went");
+    assert_eq!(told(&mut world, false), None, "it only changed");
+    assert_eq!(told(&mut world, true), seller, "it went");
 }
 
 #[tokio::test]

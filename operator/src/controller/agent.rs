@@ -17,6 +17,7 @@ use crate::facts::Touch;
 use crate::names::AGENT_LABEL;
 use crate::plan::{self, AgentInput, AgentPlan, ChildKind, Planned, ServerInput};
 use crate::report::Note;
+use crate::scopes::Presence;
 use crate::status::agent::{Held, Missing, Seen, status};
 use crate::status::find;
 use crate::status::write::Written;
@@ -139,10 +140,11 @@ fn dereference(agent: &Agent, owner: &Owner, context: &Context, seen: &mut Seen)
     for peer in &agent.spec.peers {
         let namespace = peer.namespace.as_deref().unwrap_or(&owner.namespace);
         let name = format!("{namespace}/{}", peer.name);
-        if context.namespace.as_deref().is_some_and(|watched| watched != namespace) {
-            seen.unwatched_peers.push(name);
-        } else if !context.caches.has_agent(namespace, &peer.name) {
-            seen.missing_peers.push(name);
+        match context.scopes.presence(namespace, &peer.name) {
+            Presence::There => {}
+            Presence::Missing => seen.missing_peers.push(name),
+            Presence::NotKnownYet => seen.peers_not_known_yet = true,
+            Presence::NotWatched => seen.unwatched_peers.push(name),
         }
     }
     References { servers }

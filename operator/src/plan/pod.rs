@@ -72,6 +72,9 @@ pub(super) fn template(input: &AgentInput<'_>, identity: &Identity, boot_config_
         if let Some(limit) = volume.pointer_mut("/emptyDir/sizeLimit") {
             *limit = super::quantity::canonical(limit);
         }
+        if let Some(resources) = volume.pointer_mut("/ephemeral/volumeClaimTemplate/spec/resources") {
+            super::quantity::canonical_resources(resources);
+        }
     }
     spec.insert("volumes".into(), Value::Array(volumes));
     spec.insert("initContainers".into(), Value::Array(init));

@@ -1,5 +1,6 @@
 //! Conditions of an Agent's A2A side: where tasks are kept, what is served, who is reached.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use outrigger_crds::Agent;
 
 use super::agent::{Seen, no_pods};
@@ -62,10 +63,10 @@ pub(super) fn task_store_ready(agent: &Agent, pods: &[&PodView]) -> Said {
 
 /// Whether every interface that was asked for passed a call of its own, and so stands in the card.
 pub(super) fn conformant(agent: &Agent, pods: &[&PodView]) -> Said {
-    let mut most = 0;
+    let (mut most, mut untold) = (0, false);
     for pod in pods {
         let Some(status) = pod.says() else { continue };
-        let failed: Vec<_> = status.interfaces.iter().filter(|i| !i.part.ready).collect();
+        let failed: Vec<_> = status.interfaces.iter().filter(|i| !i.part.ready && tells(&i.part)).collect();
         if let Some(first) = failed.first() {
             let names: Vec<_> = failed.iter().map(|i| format!("{} {}", i.binding, i.version)).collect();
             let why = join(&first.part.reason, &first.part.message);
@@ -76,16 +77,17 @@ pub(super) fn conformant(agent: &Agent, pods: &[&PodView]) -> Said {
             );
             return Said::no("InterfaceFailed", message);
         }
+        untold |= status.interfaces.iter().any(|i| !i.part.ready);
         most = most.max(status.interfaces.len());
     }
-    if most == 0 {
+    if most == 0 || untold {
         return not_told(agent, pods);
     }
     Said::yes("AllPass", format!("{} passed a call of its own", count(most, "interface")))
 }
 
 /// Whether the Agents that this one may call are there.
-pub(super) fn peers_found(agent: &Agent, seen: &Seen) -> Said {
+pub(super) fn peers_found(agent: &Agent, seen: &Seen, before: Option<&Condition>) -> Said {
     if agent.spec.peers.is_empty() {
         return Said::yes("NoPeers", "the Agent names no peer");
     }
@@ -100,6 +102,12 @@ pub(super) fn peers_found(agent: &Agent, seen: &Seen) -> Said {
                 "Agent {first}{others} does not exist: create it, or remove it from spec.peers; calls to it fail until then"
             ),
         );
+    }
+    if seen.peers_not_known_yet {
+        return match before {
+            Some(before) => before.into(),
+            None => Said::unknown("NotTold", "the operator is about to find out"),
+        };
     }
     if let Some(first) = seen.unwatched_peers.first() {
         return Said::unknown(

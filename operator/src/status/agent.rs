@@ -46,6 +46,8 @@ pub struct Seen {
     pub missing_skills: Vec<Missing>,
     /// Peers that do not exist, as `namespace/name`.
     pub missing_peers: Vec<String>,
+    /// Whether there is a peer of which nobody can tell yet.
+    pub peers_not_known_yet: bool,
     /// Peers in namespaces that the operator does not watch.
     pub unwatched_peers: Vec<String>,
     /// Skills whose newest content is refused while an older one is published.
@@ -88,7 +90,7 @@ pub fn status(agent: &Agent, seen: &Seen, now: &Time) -> AgentStatus {
         ("TaskStoreDurable", a2a::task_store_durable(agent)),
         ("A2AConformant", a2a::conformant(agent, &pods)),
         ("AccessEnforced", a2a::access_enforced(agent, &pods)),
-        ("PeersFound", a2a::peers_found(agent, seen)),
+        ("PeersFound", a2a::peers_found(agent, seen, super::find(&previous.conditions, "PeersFound"))),
         ("PushDelivered", a2a::push_delivered(agent, &pods)),
     ];
     AgentStatus {

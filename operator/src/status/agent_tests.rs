@@ -190,6 +190,8 @@ fn interfaces_that_fail_are_named() {
     assert!(message.starts_with("GRPC 0.3 of pod a-1 did not pass"), "{message}");
     assert!(message.ends_with("no answer (CallFailed)"), "{message}");
     assert_eq!(says_of(&status, "Ready"), pair("True", "PodsReady"), "the others serve");
+    let untold = one_pod(true, |s| s["interfaces"][1] = json!({"binding": "GRPC", "version": "0.3", "ready": false}));
+    assert_eq!(says_of(&super::status(&agent(1), &untold, &now()), "A2AConformant"), pair("Unknown", "NotTold"));
 }
 
 #[test]
@@ -222,6 +224,11 @@ fn peers_that_are_missing_or_cannot_be_seen() {
     assert_eq!(says_of(&status(&agent, &s, &now()), "PeersFound"), pair("True", "AllFound"));
     s.unwatched_peers = vec!["m/c".into()];
     assert_eq!(says_of(&status(&agent, &s, &now()), "PeersFound"), pair("Unknown", "PeerNotWatched"));
+    let before = status(&agent, &s, &now());
+    s.peers_not_known_yet = true;
+    let again = Agent { status: Some(before.clone()), ..agent.clone() };
+    assert_eq!(status(&again, &s, &now()), before, "an operator that has just started");
+    assert_eq!(says_of(&status(&agent, &s, &now()), "PeersFound"), pair("Unknown", "NotTold"));
     s.missing_peers = vec!["n/b".into()];
     let missing = status(&agent, &s, &now());
     assert_eq!(says_of(&missing, "PeersFound"), pair("False", "PeerNotFound"));

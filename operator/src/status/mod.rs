@@ -41,6 +41,18 @@ impl Said {
     }
 }
 
+impl From<&Condition> for Said {
+    fn from(before: &Condition) -> Self {
+        let (reason, message) = (before.reason.clone(), before.message.clone());
+        let status = match before.status.as_str() {
+            "True" => "True",
+            "False" => "False",
+            _ => "Unknown",
+        };
+        Self { status, reason, message }
+    }
+}
+
 /// The conditions in the given order. Each keeps its transition time while its status stays.
 pub fn conditions(
     previous: &[Condition],
