@@ -12,6 +12,7 @@ pub mod health;
 pub mod local_api;
 pub mod logging;
 pub mod mcp;
+pub mod mesh;
 pub mod metrics;
 pub mod run;
 pub mod serve;

@@ -19,10 +19,10 @@ use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::serve::{GRACEFUL, Listener, bind_any, serve};
 use crate::skills::Skills;
-use crate::{a2a, admin, config, local_api, mcp};
+use crate::{a2a, admin, config, local_api, mcp, mesh};
 
-/// Connections at once on the A2A port.
-pub const MAX_A2A_CONNECTIONS: usize = 4096;
+/// Connections at once on the A2A port: ten thousand of them may be streams that are quiet.
+pub const MAX_A2A_CONNECTIONS: usize = 16_384;
 /// Connections at once on the local API.
 pub const MAX_LOCAL_CONNECTIONS: usize = 2048;
 /// Connections at once on the admin port.
@@ -157,8 +157,9 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
         Arc::clone(&service),
         metrics.clone(),
     );
-    let local =
-        local_api::TokenGate::router(Arc::clone(&context.token), servers.router().merge(service.local_router()));
+    let peers = mesh::Peers::start(&context).map_err(|e| part(&e))?;
+    let local = servers.router().merge(service.local_router()).merge(peers.router());
+    let local = local_api::TokenGate::router(Arc::clone(&context.token), local);
 
     let tasks = TaskTracker::new();
     let stop = context.shutdown.clone();

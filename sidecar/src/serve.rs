@@ -17,8 +17,10 @@ use crate::metrics::Metrics;
 
 /// A client has this long to send the head of a request.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Streams of one HTTP/2 connection.
-pub const MAX_STREAMS: u32 = 256;
+/// Streams of one HTTP/2 connection: a caller may hold a thousand subscriptions over one.
+pub const MAX_STREAMS: u32 = 1_024;
+/// Bytes of one HTTP/2 stream that wait for its reader; then events are left where they are.
+const MAX_SEND_BUFFER: usize = 64 << 10;
 /// Head of a request at most.
 pub const MAX_HEADER_BYTES: u32 = 64 << 10;
 /// Requests under way have this long after shutdown.
@@ -59,6 +61,7 @@ pub async fn serve(listener: Listener, router: Router, metrics: Metrics, shutdow
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEADER_BYTES)
+        .max_send_buf_size(MAX_SEND_BUFFER)
         .keep_alive_interval(Some(Duration::from_secs(30)));
     let builder = Arc::new(builder);
     let graceful = GracefulShutdown::new();

@@ -43,7 +43,7 @@ async fn bodies_that_are_no_request() {
         (r#"{"jsonrpc":"1.0","id":1,"method":"GetTask","params":{}}"#, -32600),
         (&deep, -32600),
         (r#"{"jsonrpc":"2.0","id":1,"method":"Nope"}"#, -32601),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"message/send","params":{}}"#, -32601),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"message/send","params":{}}"#, -32602),
         (r#"{"jsonrpc":"2.0","id":1,"method":"GetTask"}"#, -32602),
         (r#"{"jsonrpc":"2.0","id":1,"method":"GetTask","params":[]}"#, -32602),
         (r#"{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{}}"#, -32602),
@@ -121,15 +121,17 @@ async fn versions() {
     let (_handler, front) = echo().await;
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}).to_string();
     for (version, code) in
-        [("1.0", -32001), ("1.0.1", -32001), ("", -32001), ("0.3", -32009), ("2.0", -32009), ("x", -32009)]
+        [("1.0", -32001), ("1.0.1", -32001), ("", -32001), ("0.3", -32601), ("2.0", -32009), ("x", -32009)]
     {
         let (_, _, text) = front.post(body.clone(), &[("a2a-version", version)]).await;
         assert_eq!(error(&text).1, code, "{version}");
     }
-    let (_, _, text) = front.post(body.clone(), &[("a2a-version", "0.3")]).await;
-    assert!(text.contains(r#""supportedVersions":"1.0""#), "{text}");
+    for version in ["0.3", "0.4"] {
+        let (_, _, text) = front.post(body.clone(), &[("a2a-version", version)]).await;
+        assert!(text.contains(r#""supportedVersions":"1.0, 0.3""#), "{text}");
+    }
     let request = Request::post("/?A2A-Version=0.3").body(Body::from(body.clone())).unwrap();
-    assert_eq!(error(&front.request(request).await.2).1, -32009);
+    assert_eq!(error(&front.request(request).await.2).1, -32601);
     // The header wins.
     let request = Request::post("/?A2A-Version=0.3").header("a2a-version", "1.0").body(Body::from(body)).unwrap();
     assert_eq!(error(&front.request(request).await.2).1, -32001);

@@ -49,8 +49,9 @@ def live(**members):
 class Pod:
     """Started on entry, ended on exit. Its ports are those of every sidecar, so one at a time in a network namespace."""
 
-    def __init__(self, document, name, runtime=None, store=None, agent=True):
-        self.document, self.name, self.with_agent = document, name, agent
+    def __init__(self, document, name, runtime=None, store=None, agent=None):
+        self.document, self.name = document, name
+        self.agent = agent or [sys.executable, "-u", str(HERE / "agent.py"), str(AGENT_PORT)]
         self.runtime = runtime or {"http": {"port": AGENT_PORT, "path": "/"}}
         self.store = store or {"memory": {}}
         self.logs = pathlib.Path(os.environ["CONFORMANCE_LOGS"])
@@ -83,8 +84,7 @@ class Pod:
         for folder in ("run/outrigger/agent", "run/outrigger/tools", "skills", "var/lib/outrigger"):
             (self.root / folder).mkdir(parents=True, exist_ok=True)
         try:
-            if self.with_agent:
-                self.start("agent", [sys.executable, "-u", str(HERE / "agent.py"), str(AGENT_PORT)])
+            self.start("agent", self.agent)
             self.sidecar = self.start("sidecar", [os.environ["OUTRIGGER_BIN"], "run", "--root", str(self.root)])
             self.until_ready()
         except BaseException:
@@ -130,3 +130,29 @@ class Pod:
         shutil.rmtree(self.root, ignore_errors=True)
         if "sidecar" in forced:
             raise RuntimeError("the sidecar did not end on SIGTERM")
+
+
+class Reference:
+    """The reference server in place of a pod, for what needs no more than its A2A port."""
+
+    def __enter__(self):
+        log = open(pathlib.Path(os.environ["CONFORMANCE_LOGS"]) / "reference.log", "w")
+        command = reference(wire.PORT, wire.PORT + 1, "1.0", "0.3")
+        self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + START
+        while True:
+            try:
+                return wire.card()
+            except OSError:
+                if time.monotonic() > deadline or self.child.poll() is not None:
+                    raise
+                time.sleep(0.05)
+
+    def __exit__(self, *_):
+        self.child.kill()
+        self.child.wait()
+
+
+def reference(port, grpc_port, *versions):
+    """The command of the reference server."""
+    return [sys.executable, str(HERE / "reference.py"), str(port), str(grpc_port), *versions]

@@ -1,7 +1,8 @@
 """The burger seller: an A2A agent in one HTTP handler, by the executor contract `outrigger/v1`.
 
 It takes an order, asks for a confirmation, keeps the order in the memo meanwhile, asks the MCP server `time` of its pod
-what time it is, and gives an artifact with the pick-up time. Menu and prices are files of the skill `burger-menu`.
+what time it is, and gives an artifact with the pick-up time. Menu and prices are files of the skill `burger-menu`, or of the one
+that the variable MENU names.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ import mcp
 NUMBERS = {w: n for n, w in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())} | {"a": 1, "an": 1}
 MOST_OF_ONE_ITEM = 20
 TOOL_TIMEOUT_SECONDS = 30
+MENU = os.environ.get("MENU", "burger-menu")
 
 
 class CannotSell(Exception):
@@ -28,9 +30,9 @@ class CannotSell(Exception):
 
 def read_menu(turn):
     """The prices, from the files of the skill as they are for this turn."""
-    folder = next((skill["path"] for skill in turn["skills"] if skill["name"] == "burger-menu"), None)
+    folder = next((skill["path"] for skill in turn["skills"] if skill["name"] == MENU), None)
     if folder is None:
-        raise CannotSell("I have no menu: the skill burger-menu is not among this agent's skills.")
+        raise CannotSell(f"I have no menu: the skill {MENU} is not among this agent's skills.")
     return json.loads(Path(folder, "references", "prices.json").read_text(encoding="utf-8"))
 
 
@@ -103,7 +105,10 @@ def answer(turn):
         return {"state": "input-required", "text": f"We sell at most {MOST_OF_ONE_ITEM} of one item. How many would you like?"}
     order = wanted or order
     lines, total, _ = bill(order, menu)
-    return {"state": "input-required", "text": f"{', '.join(lines)} for {total}. Confirm?", "memo": {"task": turn["task"]["id"], "order": order}}
+    # The price as data too: other agents compare it.
+    price = {"total": total.split()[0], "currency": menu["currency"]}
+    memo = {"task": turn["task"]["id"], "order": order}
+    return {"state": "input-required", "text": f"{', '.join(lines)} for {total}. Confirm?", "parts": [{"data": price}], "memo": memo}
 
 
 class Handler(BaseHTTPRequestHandler):

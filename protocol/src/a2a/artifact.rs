@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::raw::{Kind, Members, Raw, elements, kind, push_key, push_list, push_text};
 
-/// One artifact.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One artifact. Equal are those that read the same, however they came about.
+#[derive(Clone, Debug)]
 pub struct Artifact {
     /// Its `artifactId`.
     pub id: Arc<str>,
@@ -14,7 +14,15 @@ pub struct Artifact {
     body: Body,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+impl PartialEq for Artifact {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id && self.name == other.name && self.to_json() == other.to_json()
+    }
+}
+
+impl Eq for Artifact {}
+
+#[derive(Clone, Debug)]
 enum Body {
     /// As it came.
     Whole(Raw),
@@ -107,7 +115,11 @@ impl Artifact {
 
     /// Follows it by the parts of a chunk. `metadata` is merged by key, the newer value wins; every other member stays.
     pub fn append(&mut self, chunk: &Self) {
-        let (mut head, mut parts) = self.split();
+        let (mut head, mut parts) = match &mut self.body {
+            // What is there is moved and not copied: an append costs the same however much came before.
+            Body::Chunked { head, parts } => (head.clone(), std::mem::take(parts)),
+            Body::Whole(_) => self.split(),
+        };
         let (more, new) = chunk.split();
         if let Some(merged) = merged_head(&head, &more) {
             head = merged;
@@ -140,6 +152,11 @@ impl Artifact {
         }
         head.push('}');
         (Raw::assembled(&head), parts)
+    }
+
+    /// Whether it has text of its own that no update has: chunks were put together.
+    pub fn is_chunked(&self) -> bool {
+        matches!(self.body, Body::Chunked { .. })
     }
 
     /// Number of parts.

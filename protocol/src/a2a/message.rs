@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::errors::Violation;
-use super::part::{check_parts, violation};
+use super::errors::{Error, Violation};
+use super::part::{Modes, check_parts, violation};
 use super::raw::{self, Kind, Members, Raw, elements, push_key, push_text, text_of};
 
 /// Longest id of a message or context, in bytes.
@@ -89,6 +89,12 @@ impl<'a> UserMessage<'a> {
         let has_ids = members.get("taskId").is_some() || members.get("contextId").is_some();
         let text_form = if rewrite { Cow::Owned(rewritten(&mut members)) } else { Cow::Borrowed(value.get()) };
         Some(Self { text_form, has_ids, message_id: message_id?, task_id, context_id, text })
+    }
+
+    /// Refuses a message with a part of a media type that the agent does not take.
+    pub fn check_modes(&self, modes: &Modes) -> Result<(), Error> {
+        let members = Members::split(&self.text_form).unwrap_or_default();
+        members.set("parts").map_or(Ok(()), |parts| modes.check(parts))
     }
 
     /// The message as it was sent, in the usual spelling.
@@ -215,6 +221,13 @@ mod tests {
         let m = parse(r#"{"message_id":"m","role":1,"parts":[{"text":"hi"}],"task_id":"t"}"#).unwrap();
         assert_eq!(m.as_str(), r#"{"messageId":"m","role":"ROLE_USER","parts":[{"text":"hi"}],"taskId":"t"}"#);
         assert_eq!(m.task_id.as_deref(), Some("t"));
+    }
+
+    #[test]
+    fn media_types_are_checked_where_they_are_known() {
+        let card = serde_json::json!({"defaultInputModes": ["text/plain"]});
+        let m = parse(r#"{"messageId":"m","role":"ROLE_USER","parts":[{"url":"u","mediaType":"image/png"}]}"#).unwrap();
+        assert!(m.check_modes(&Modes::of_card(&card)).is_err() && m.check_modes(&Modes::default()).is_ok());
     }
 
     #[test]

@@ -1,73 +1,61 @@
-//! Methods of A2A over JSON-RPC (A2A 1.0, section 9.4).
+//! Methods of A2A over JSON-RPC (A2A 1.0, section 9.4; 0.3, section 7).
 
-/// What a method name asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Method {
-    /// A message, answered when the work rests.
-    SendMessage,
-    /// A message, answered by a stream.
-    SendStreamingMessage,
-    /// One task.
-    GetTask,
-    /// Tasks by filter.
-    ListTasks,
-    /// The end of a task.
-    CancelTask,
-    /// The stream of a task.
-    SubscribeToTask,
-    /// One of the four push notification methods.
-    PushNotificationConfig,
-    /// The card for known callers.
-    GetExtendedAgentCard,
-    /// A method of A2A 0.3, such as `message/send`.
-    V03,
-    /// Nothing known.
-    Unknown,
+use super::errors::{Error, Kind};
+use super::operation::{Dialect, Operation};
+
+/// Methods of 0.3. It has no `tasks/list` in JSON-RPC; the last name is one that it had before 0.3.0.
+const V03: [(&str, Operation); 11] = [
+    ("message/send", Operation::SendMessage),
+    ("message/stream", Operation::SendStreamingMessage),
+    ("tasks/get", Operation::GetTask),
+    ("tasks/cancel", Operation::CancelTask),
+    ("tasks/resubscribe", Operation::SubscribeToTask),
+    ("tasks/pushNotificationConfig/set", Operation::CreateTaskPushNotificationConfig),
+    ("tasks/pushNotificationConfig/get", Operation::GetTaskPushNotificationConfig),
+    ("tasks/pushNotificationConfig/list", Operation::ListTaskPushNotificationConfigs),
+    ("tasks/pushNotificationConfig/delete", Operation::DeleteTaskPushNotificationConfig),
+    ("agent/getAuthenticatedExtendedCard", Operation::GetExtendedAgentCard),
+    ("agent/authenticatedExtendedCard", Operation::GetExtendedAgentCard),
+];
+
+/// What a method name asks for, and in which version it is one.
+pub fn parse(name: &str) -> Option<(Operation, Dialect)> {
+    if let Some(operation) = Operation::by_name(name) {
+        return Some((operation, Dialect::V10));
+    }
+    V03.iter().find(|(known, _)| *known == name).map(|(_, operation)| (*operation, Dialect::V03))
 }
 
-impl Method {
-    /// Reads a method name.
-    pub fn parse(name: &str) -> Self {
-        match name {
-            "SendMessage" => Self::SendMessage,
-            "SendStreamingMessage" => Self::SendStreamingMessage,
-            "GetTask" => Self::GetTask,
-            "ListTasks" => Self::ListTasks,
-            "CancelTask" => Self::CancelTask,
-            "SubscribeToTask" => Self::SubscribeToTask,
-            "CreateTaskPushNotificationConfig"
-            | "GetTaskPushNotificationConfig"
-            | "ListTaskPushNotificationConfigs"
-            | "DeleteTaskPushNotificationConfig" => Self::PushNotificationConfig,
-            "GetExtendedAgentCard" => Self::GetExtendedAgentCard,
-            "message/send"
-            | "message/stream"
-            | "tasks/get"
-            | "tasks/list"
-            | "tasks/cancel"
-            | "tasks/resubscribe"
-            | "tasks/pushNotificationConfig/set"
-            | "tasks/pushNotificationConfig/get"
-            | "tasks/pushNotificationConfig/list"
-            | "tasks/pushNotificationConfig/delete"
-            | "agent/getAuthenticatedExtendedCard"
-            | "agent/authenticatedExtendedCard" => Self::V03,
-            _ => Self::Unknown,
-        }
+/// Name of an operation's method; `None` where the version has none.
+pub fn name(operation: Operation, dialect: Dialect) -> Option<&'static str> {
+    match dialect {
+        Dialect::V10 => Some(operation.name()),
+        Dialect::V03 | Dialect::V03Proto => V03.iter().find(|(_, o)| *o == operation).map(|(name, _)| *name),
     }
+}
 
-    /// Label in metrics: a fixed set.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::SendMessage => "SendMessage",
-            Self::SendStreamingMessage => "SendStreamingMessage",
-            Self::GetTask => "GetTask",
-            Self::ListTasks => "ListTasks",
-            Self::CancelTask => "CancelTask",
-            Self::SubscribeToTask => "SubscribeToTask",
-            Self::PushNotificationConfig => "PushNotificationConfig",
-            Self::GetExtendedAgentCard => "GetExtendedAgentCard",
-            Self::V03 | Self::Unknown => "other",
+/// The error for a name that is no method.
+pub fn unknown(name: &str) -> Error {
+    let name: String = name.chars().take(64).collect();
+    Error::new(Kind::MethodNotFound, format!("there is no method {name:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back() {
+        for operation in Operation::ALL {
+            assert_eq!(parse(operation.name()), Some((operation, Dialect::V10)));
+            match name(operation, Dialect::V03) {
+                Some(old) => assert_eq!(parse(old), Some((operation, Dialect::V03))),
+                None => assert_eq!(operation, Operation::ListTasks),
+            }
+        }
+        for name in ["tasks/list", "message/Send", "", "sendMessage"] {
+            assert_eq!(parse(name), None);
+            assert_eq!(unknown(name).kind, Kind::MethodNotFound);
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::errors::Violation;
+use super::errors::{Error, Kind as ErrorKind, Violation};
 use super::raw::{self, Kind, Members, elements, text_of};
 
 /// Most parts in one message or artifact.
@@ -88,6 +89,59 @@ fn check_part<'a>(part: &'a RawValue, path: &str, i: usize, out: &mut Vec<Violat
     text
 }
 
+/// Media types that an agent takes: the `defaultInputModes` of its card and the `inputModes` of its skills. One may be
+/// a range such as `text/*`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Modes(Vec<String>);
+
+impl Modes {
+    /// Reads them from a card; with none at all everything is taken.
+    pub fn of_card(card: &Value) -> Self {
+        let list = |of: &Value, key: &str| {
+            let list = of.get(key).and_then(Value::as_array).into_iter().flatten();
+            list.filter_map(Value::as_str).map(essence).collect::<Vec<_>>()
+        };
+        let skills = card.get("skills").and_then(Value::as_array).into_iter().flatten();
+        let mut all = list(card, "defaultInputModes");
+        all.extend(skills.flat_map(|skill| list(skill, "inputModes")));
+        all.sort_unstable();
+        all.dedup();
+        Self(all)
+    }
+
+    /// Whether a media type is one of them; parameters such as `charset` do not matter.
+    pub fn take(&self, media_type: &str) -> bool {
+        let wanted = essence(media_type);
+        self.0.is_empty()
+            || self.0.iter().any(|mode| match mode.strip_suffix("/*") {
+                Some("*") => true,
+                Some(kind) => wanted.split('/').next() == Some(kind),
+                None => mode == "*" || *mode == wanted,
+            })
+    }
+
+    /// Refuses a list of parts with a media type that is not one of them. A part without one is not looked at.
+    pub fn check(&self, parts: &RawValue) -> Result<(), Error> {
+        for part in elements(parts.get()).unwrap_or_default() {
+            let members = Members::split(part.get()).and_then(|mut m| m.camel(&["mediaType"]).map(|_| m));
+            let media_type = members.ok().and_then(|m| m.set("mediaType").and_then(text_of));
+            if let Some(media_type) = media_type.filter(|t| !t.is_empty() && !self.take(t)) {
+                let shown: String = media_type.chars().take(100).collect();
+                return Err(Error::new(
+                    ErrorKind::ContentTypeNotSupported,
+                    format!("the media type {shown:?} is not taken, {} is", self.0.join(", ")),
+                )
+                .with("mediaType", shown));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn essence(media_type: &str) -> String {
+    media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
 /// Standard or URL-safe alphabet, padded or not: what a `ProtoJSON` reader takes.
 fn is_base64(text: &str) -> bool {
     let digits = text.trim_end_matches('=');
@@ -101,6 +155,31 @@ mod tests {
     use std::fmt::Write as _;
 
     use super::*;
+
+    #[test]
+    fn media_types_of_parts() {
+        let card = serde_json::json!({"defaultInputModes": ["text/plain; charset=utf-8", "Image/*"], "skills": [{"inputModes": ["application/json"]}, {}]});
+        let modes = Modes::of_card(&card);
+        let check = |parts: &'static str| modes.check(serde_json::from_str(parts).unwrap());
+        for ok in [
+            r#"[{"text":"a"},{"text":"a","mediaType":""},{"text":"a","mediaType":"TEXT/plain;charset=x"}]"#,
+            r#"[{"url":"u","media_type":"image/png"},{"data":1,"mediaType":"application/json"}]"#,
+        ] {
+            assert_eq!(check(ok), Ok(()));
+        }
+        for bad in ["text/html", "imagex/png", "application/json-seq", "text"] {
+            let parts = format!(r#"[{{"text":"a"}},{{"text":"a","mediaType":"{bad}"}}]"#);
+            let e = modes.check(serde_json::from_str(&parts).unwrap()).unwrap_err();
+            assert!(e.kind == ErrorKind::ContentTypeNotSupported && e.message.contains(bad), "{e}");
+        }
+        for all in [
+            serde_json::json!({}),
+            serde_json::json!({"defaultInputModes": ["*/*"]}),
+            serde_json::json!({"defaultInputModes": ["*"]}),
+        ] {
+            assert!(Modes::of_card(&all).take("text/html"));
+        }
+    }
 
     #[test]
     fn parts_and_their_faults() {

@@ -140,7 +140,8 @@ impl<'a> Members<'a> {
     }
 }
 
-fn is_snake_of(snake: &str, camel: &str) -> bool {
+/// Whether a name is the `snake_case` of another one, which is in camelCase.
+pub(crate) fn is_snake_of(snake: &str, camel: &str) -> bool {
     let mut rest = snake.bytes();
     camel.bytes().all(|c| {
         if c.is_ascii_uppercase() {

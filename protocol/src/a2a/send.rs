@@ -1,14 +1,20 @@
 //! Parameters of `SendMessage` (A2A 1.0, section 3.1.1).
 
+use std::borrow::Cow;
+
 use serde_json::value::RawValue;
 
-use super::errors::{Error, Kind as ErrorKind};
+use super::errors::{Error, Violation};
 use super::message::UserMessage;
-use super::params::{history_length, split};
+use super::params::{history_length, object, split, text};
 use super::part::violation;
-use super::raw::{self, Kind, Members, elements};
+use super::push;
+use super::raw::{self, Members, elements, text_of};
 
-/// Parameters of `SendMessage`, checked.
+/// Most media types that a caller may say it takes.
+pub const MAX_OUTPUT_MODES: usize = 100;
+
+/// Parameters of `SendMessage` and `SendStreamingMessage`, checked.
 #[derive(Debug)]
 pub struct SendMessage<'a> {
     /// The message.
@@ -17,6 +23,14 @@ pub struct SendMessage<'a> {
     pub return_immediately: bool,
     /// Newest messages to show in the task; all without it.
     pub history_length: Option<u32>,
+    /// Media types that the caller takes; all without any. Advice for the agent.
+    pub accepted_output_modes: Vec<Cow<'a, str>>,
+    /// A receiver of the task's events.
+    pub push: Option<push::Config<'a>>,
+    /// The tenant.
+    pub tenant: Option<Cow<'a, str>>,
+    /// What the caller says about the request: an object.
+    pub metadata: Option<&'a RawValue>,
 }
 
 impl<'a> SendMessage<'a> {
@@ -30,10 +44,9 @@ impl<'a> SendMessage<'a> {
             violation(&mut out, "message", "is missing");
             None
         };
-        if members.set("metadata").is_some_and(|m| raw::kind(m.get()) != Kind::Object) {
-            violation(&mut out, "metadata", "must be an object");
-        }
-        let (mut return_immediately, mut length, mut push) = (false, None, false);
+        let metadata = object(&members, "metadata", "metadata", &mut out);
+        let tenant = text(&members, "tenant", "tenant", &mut out);
+        let (mut return_immediately, mut length, mut modes, mut push) = (false, None, Vec::new(), None);
         if let Some(configuration) = members.set("configuration") {
             match configuration_of(configuration) {
                 Err(e) => violation(&mut out, "configuration", e.to_string()),
@@ -44,26 +57,39 @@ impl<'a> SendMessage<'a> {
                         Some("true") => return_immediately = true,
                         Some(_) => violation(&mut out, "configuration.returnImmediately", "must be true or false"),
                     }
-                    if let Some(modes) = c.set("acceptedOutputModes")
-                        && !elements(modes.get()).is_ok_and(|l| l.iter().all(|v| raw::kind(v.get()) == Kind::Text))
-                    {
-                        violation(&mut out, "configuration.acceptedOutputModes", "must be a list of strings");
+                    if let Some(list) = c.set("acceptedOutputModes") {
+                        modes = output_modes(list, &mut out);
                     }
-                    push = c.set("taskPushNotificationConfig").is_some();
+                    push = c
+                        .set("taskPushNotificationConfig")
+                        .and_then(|p| push::Config::inline(p, "configuration.taskPushNotificationConfig", &mut out));
                 }
             }
         }
         let Some(message) = message.filter(|_| out.is_empty()) else {
             return Err(Error::invalid(out));
         };
-        if push {
-            return Err(Error::new(
-                ErrorKind::PushNotificationNotSupported,
-                "this agent sends no push notifications: send without configuration.taskPushNotificationConfig",
-            ));
-        }
-        Ok(Self { message, return_immediately, history_length: length })
+        Ok(Self {
+            message,
+            return_immediately,
+            history_length: length,
+            accepted_output_modes: modes,
+            push,
+            tenant,
+            metadata,
+        })
     }
+}
+
+fn output_modes<'a>(list: &'a RawValue, out: &mut Vec<Violation>) -> Vec<Cow<'a, str>> {
+    let path = "configuration.acceptedOutputModes";
+    let texts = elements(list.get()).ok().and_then(|l| l.into_iter().map(text_of).collect::<Option<Vec<_>>>());
+    match texts {
+        Some(texts) if texts.len() <= MAX_OUTPUT_MODES => return texts,
+        Some(_) => violation(out, path, format!("must have at most {MAX_OUTPUT_MODES} elements")),
+        None => violation(out, path, "must be a list of strings"),
+    }
+    Vec::new()
 }
 
 fn configuration_of(value: &RawValue) -> Result<Members<'_>, raw::SplitError> {
@@ -89,11 +115,17 @@ mod tests {
             r#"{"return_immediately":true}"#,
             r#"{"returnImmediately":"yes","historyLength":-1,"acceptedOutputModes":"text"}"#,
             r#"{"taskPushNotificationConfig":{"url":"https://e.example"}}"#,
+            r#"{"task_push_notification_config":{"url":"nope","token":"a\nb"}}"#,
+            r#"{"acceptedOutputModes":["text/plain",7]}"#,
             "7",
         ] {
             let text = format!(r#"{{"message":{MESSAGE},"configuration":{configuration}}}"#);
-            let got = SendMessage::parse(Some(serde_json::from_str(&text).unwrap()))
-                .map(|s| (s.return_immediately, s.history_length))
+            let params: &RawValue = serde_json::from_str(&text).unwrap();
+            let got = SendMessage::parse(Some(params))
+                .map(|s| {
+                    let push = s.push.map(|p| p.url.into_owned());
+                    (s.return_immediately, s.history_length, s.accepted_output_modes, push)
+                })
                 .map_err(|e| (e.kind, e.violations.iter().map(|v| v.field.clone()).collect::<Vec<_>>()));
             let _ = writeln!(table, "{configuration}\n    {got:?}");
         }

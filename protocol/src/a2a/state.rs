@@ -62,6 +62,22 @@ impl State {
         }
     }
 
+    /// Reads the number of the enum in the proto, the same in 1.0 and 0.3; `Some(None)` is the one of no meaning.
+    pub fn numbered(number: u32) -> Option<Option<Self>> {
+        Some(match number {
+            0 => None,
+            1 => Some(Self::Submitted),
+            2 => Some(Self::Working),
+            3 => Some(Self::Completed),
+            4 => Some(Self::Failed),
+            5 => Some(Self::Canceled),
+            6 => Some(Self::InputRequired),
+            7 => Some(Self::Rejected),
+            8 => Some(Self::AuthRequired),
+            _ => return None,
+        })
+    }
+
     /// Reads the wire name or the short name.
     pub fn exact(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|s| s.wire() == name || s.short() == name)

@@ -134,8 +134,50 @@ impl Task {
         }
     }
 
+    /// What made the task: the change that leads to version 1, so that a log holds all of it.
+    pub fn first_change(&self) -> Change {
+        Change {
+            turn: self.turn.clone(),
+            state: Some(self.state),
+            message: self.history.first().cloned(),
+            reveal: self.revealed,
+            attachment: self.attachment.clone(),
+            ..Change::default()
+        }
+    }
+
+    /// The task at version 1, from what [`Self::first_change`] gave; nothing if that change makes no task.
+    pub fn first(
+        id: Arc<str>,
+        context_id: Arc<str>,
+        caller: Arc<str>,
+        change: &Change,
+        owner: Arc<str>,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let (message, state) = (change.message.clone()?, change.state?);
+        let task = Self::new(id, context_id, caller, message, change.reveal, now);
+        let (turn, attachment) = (change.turn.clone(), change.attachment.clone());
+        Some(Self { state, owner: Some(owner), turn, attachment, ..task })
+    }
+
     /// The task after a change that `writer` makes.
     pub fn apply(&self, change: &Change, writer: &Arc<str>, now: Timestamp) -> Result<Self, Refused> {
+        self.check(change)?;
+        let mut next = self.clone();
+        next.take(change, writer, now);
+        Ok(next)
+    }
+
+    /// Makes a change in place, so that a log is replayed without a copy per event. A refused one changes nothing.
+    pub fn change(&mut self, change: &Change, writer: &Arc<str>, now: Timestamp) -> Result<(), Refused> {
+        self.check(change)?;
+        self.take(change, writer, now);
+        Ok(())
+    }
+
+    /// Whether the rules allow the change.
+    fn check(&self, change: &Change) -> Result<(), Refused> {
         if self.state.is_terminal() {
             return Err(Refused::Ended(self.state));
         }
@@ -144,50 +186,56 @@ impl Task {
         {
             return Err(Refused::Move(self.state, to));
         }
-        let mut next = self.clone();
-        next.version += 1;
-        next.revealed |= change.reveal;
+        if self.artifacts.len() + change.artifacts.len() > MAX_ARTIFACTS {
+            let mut ids: std::collections::HashSet<&str> = self.artifacts.iter().map(|a| &*a.id).collect();
+            ids.extend(change.artifacts.iter().map(|u| &*u.artifact.id));
+            if ids.len() > MAX_ARTIFACTS {
+                return Err(Refused::Artifacts);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, change: &Change, writer: &Arc<str>, now: Timestamp) {
+        let stranger = self.owner.as_ref().is_some_and(|o| o != writer);
+        self.version += 1;
+        self.revealed |= change.reveal;
+        let messages = self.history.len();
         if let Some(state) = change.state {
             // What the last status said stays readable.
-            next.history.extend(next.said.take());
-            next.said.clone_from(&change.said);
-            next.state = state;
-            next.since = now;
+            self.history.extend(self.said.take());
+            self.said.clone_from(&change.said);
+            self.state = state;
+            self.since = now;
         }
-        if change.message.is_some() {
-            next.history.extend(change.message.clone());
-            next.trim_history();
+        self.history.extend(change.message.clone());
+        if self.history.len() > messages {
+            self.trim_history();
         }
         for update in &change.artifacts {
             let artifact = &update.artifact;
-            match next.artifacts.iter().position(|a| a.id == artifact.id) {
-                Some(at) if update.append => next.artifacts[at].append(artifact),
-                Some(at) => next.artifacts[at] = artifact.clone(),
-                None if next.artifacts.len() == MAX_ARTIFACTS => return Err(Refused::Artifacts),
-                None => next.artifacts.push(artifact.clone()),
+            match self.artifacts.iter_mut().find(|a| a.id == artifact.id) {
+                Some(there) if update.append => there.append(artifact),
+                Some(there) => *there = artifact.clone(),
+                None => self.artifacts.push(artifact.clone()),
             }
         }
         if let Some(turn) = &change.turn {
-            next.turn = Some(turn.clone());
-            if next.owner.as_ref() != Some(writer) {
-                // A task that waits is anybody's; one that another process works on changes hands.
-                next.epoch += u64::from(next.owner.is_some());
-                next.owner = Some(Arc::clone(writer));
-            }
+            self.turn = Some(turn.clone());
+            // A task that waits is anybody's.
+            self.owner = Some(Arc::clone(writer));
         }
-        if change.state == Some(State::Canceled)
-            || (change.turn.is_none() && self.owner.as_ref().is_some_and(|o| o != writer))
-        {
-            next.epoch += 1;
+        // Who worked on the task until now has lost it.
+        if stranger || change.state == Some(State::Canceled) {
+            self.epoch += 1;
         }
-        if next.state.is_terminal() || next.state.is_interrupted() {
-            next.turn = None;
-            next.owner = None;
+        if self.state.is_terminal() || self.state.is_interrupted() {
+            self.turn = None;
+            self.owner = None;
         }
         if let Some(attachment) = &change.attachment {
-            next.attachment = Some(attachment.clone());
+            self.attachment = Some(attachment.clone());
         }
-        Ok(next)
     }
 
     fn trim_history(&mut self) {
@@ -304,6 +352,59 @@ mod tests {
         let t2 = t.apply(&told, &me(), later).unwrap();
         insta::assert_snapshot!([json(&t, None), json(&t2, None), json(&t2, Some(1)), json(&t2, Some(0))].join("\n"));
         assert_eq!(t2.version, 3);
+    }
+
+    #[test]
+    fn the_first_change_makes_the_task_again() {
+        let mut t = task();
+        t.turn = Some(TurnMark { id: "turn".into(), attempt: 1, ..TurnMark::default() });
+        t.attachment = Some(raw("[1]"));
+        t.owner = Some(me());
+        let ids = || (Arc::clone(&t.id), Arc::clone(&t.context_id), Arc::clone(&t.caller));
+        let (id, context, caller) = ids();
+        assert_eq!(Task::first(id, context, caller, &t.first_change(), me(), t.since), Some(t.clone()));
+        let (id, context, caller) = ids();
+        assert_eq!(Task::first(id, context, caller, &Change::default(), me(), t.since), None);
+    }
+
+    #[test]
+    fn owners_and_epochs() {
+        let now = Timestamp::UNIX_EPOCH;
+        let other: Arc<str> = "other".into();
+        let turn = |attempt| Change {
+            turn: Some(TurnMark { id: "turn".into(), attempt, ..TurnMark::default() }),
+            state: Some(State::Working),
+            ..Change::default()
+        };
+        let t = task().apply(&turn(1), &me(), now).unwrap();
+        assert_eq!((t.owner.clone(), t.epoch), (Some(me()), 1), "a task that waited is anybody's");
+        let taken = t.apply(&turn(2), &other, now).unwrap();
+        assert_eq!((taken.owner.clone(), taken.epoch), (Some(other.clone()), 2));
+        let canceled = Change { state: Some(State::Canceled), ..Change::default() };
+        for writer in [me(), other.clone()] {
+            let ended = taken.apply(&canceled, &writer, now).unwrap();
+            assert_eq!((ended.owner, ended.epoch, ended.turn), (None, 3, None));
+        }
+        let failed = Change { state: Some(State::Failed), ..Change::default() };
+        assert_eq!(taken.apply(&failed, &me(), now).unwrap().epoch, 3, "another process ended it");
+        assert_eq!(taken.apply(&failed, &other, now).unwrap().epoch, 2);
+        let asked = Change { state: Some(State::InputRequired), ..Change::default() };
+        let rests = taken.apply(&asked, &other, now).unwrap();
+        assert_eq!((rests.owner.clone(), rests.epoch), (None, 2));
+        assert_eq!(rests.apply(&turn(1), &me(), now).unwrap().epoch, 2);
+    }
+
+    #[test]
+    fn a_task_has_so_many_artifacts() {
+        let many: Vec<_> = (0..MAX_ARTIFACTS).map(|i| artifact(&i.to_string(), "1")).collect();
+        let mut t = task();
+        let told = |artifacts| Change { artifacts, ..Change::default() };
+        t.change(&told(many), &me(), Timestamp::UNIX_EPOCH).unwrap();
+        let before = t.clone();
+        let one_more = t.change(&told(vec![artifact("5", "2"), artifact("more", "1")]), &me(), Timestamp::UNIX_EPOCH);
+        assert_eq!((one_more, &t), (Err(Refused::Artifacts), &before));
+        t.change(&told(vec![artifact("5", "2")]), &me(), Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!((t.artifacts.len(), t.artifacts[5].to_json().as_str()), (MAX_ARTIFACTS, "2"));
     }
 
     #[test]

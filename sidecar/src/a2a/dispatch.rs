@@ -37,6 +37,13 @@ impl Tasks {
                 let params = CancelTask::parse(params)?;
                 task(self.cancel(&params.id).await?, None, false)
             }
+            Operation::CreateTaskPushNotificationConfig
+            | Operation::GetTaskPushNotificationConfig
+            | Operation::ListTaskPushNotificationConfigs
+            | Operation::DeleteTaskPushNotificationConfig => {
+                let message = "this agent sends no push notifications";
+                return Err(Error::new(Kind::PushNotificationNotSupported, message));
+            }
             other => {
                 return Err(Error::new(Kind::UnsupportedOperation, format!("{} is not offered", other.name())));
             }

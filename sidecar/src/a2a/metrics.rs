@@ -1,17 +1,11 @@
 //! Metrics of the A2A side.
 
 use outrigger_protocol::a2a::state::State;
-use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-};
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 /// Handles of all metrics; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// Requests by method and outcome.
-    pub requests: IntCounterVec,
-    /// Time from a request's head to its answer.
-    pub request_seconds: HistogramVec,
     /// By state, in the order of [`State::ALL`]: tasks in the store, and tasks that entered the state.
     states: [(IntGauge, IntCounter); State::ALL.len()],
     /// Tasks that left the store before their retention was over.
@@ -54,15 +48,6 @@ impl Metrics {
         };
         let buckets =
             vec![0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
-        let request_seconds = HistogramVec::new(
-            HistogramOpts::new(
-                "outrigger_a2a_request_duration_seconds",
-                "Time from the head of an A2A request to its answer.",
-            )
-            .buckets(buckets.clone()),
-            &["method"],
-        )?;
-        registry.register(Box::new(request_seconds.clone()))?;
         let turn_seconds = Histogram::with_opts(
             HistogramOpts::new(
                 "outrigger_a2a_turn_duration_seconds",
@@ -78,12 +63,6 @@ impl Metrics {
         let states =
             State::ALL.map(|s| (tasks.with_label_values(&[s.short()]), transitions.with_label_values(&[s.short()])));
         Ok(Self {
-            requests: counters(
-                "outrigger_a2a_requests_total",
-                "A2A requests by method and outcome (ok or the error).",
-                &["method", "outcome"],
-            )?,
-            request_seconds,
             states,
             evicted: counter(
                 "outrigger_a2a_tasks_evicted_total",

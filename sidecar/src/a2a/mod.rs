@@ -8,7 +8,7 @@ mod dispatch;
 mod drive;
 pub mod executor;
 mod gate;
-mod ids;
+pub(crate) mod ids;
 mod lane;
 pub mod metrics;
 mod probe;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::routing::{any, get, post};
+use axum::routing::{any, get};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode};
 use outrigger_protocol::a2a::errors::Kind;
@@ -29,7 +29,8 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::context::Context;
-use binding::jsonrpc;
+use binding::Front;
+use binding::meter::Meter;
 use card::Card;
 use executor::http::Http;
 use executor::{BadPath, Timing};
@@ -67,6 +68,7 @@ pub enum StartError {
 /// The A2A side of the sidecar.
 pub struct Service {
     tasks: Arc<Tasks>,
+    front: Arc<Front<Tasks>>,
     card: Arc<Card>,
     agent: watch::Receiver<PartStatus>,
 }
@@ -100,13 +102,14 @@ impl Service {
         let (status, agent) = watch::channel(probe::unknown());
         tokio::spawn(probe::watch_handler(ctx.clone(), executor, Arc::clone(&gate), metrics, status));
         tokio::spawn(keep_house(ctx.clone(), store, gate));
-        Ok(Arc::new(Self { tasks, card: Arc::new(Card::new(ctx.live.clone())), agent }))
+        let meter = Arc::new(Meter::register(&ctx.registry)?);
+        let front = Front::new(Arc::clone(&tasks), ctx.live.clone(), ctx.shutdown.clone(), meter);
+        Ok(Arc::new(Self { tasks, front, card: Arc::new(Card::new(ctx.live.clone())), agent }))
     }
 
-    /// What is served on [`outrigger_protocol::config::A2A_PORT`]: JSON-RPC at the root, the card at its paths.
+    /// What is served on [`outrigger_protocol::config::A2A_PORT`]: all bindings, and the card at its paths.
     pub fn router(&self) -> axum::Router {
-        let rpc = post(|State(tasks): State<Arc<Tasks>>, request: Request<Body>| jsonrpc::handle(tasks, request));
-        let mut router = axum::Router::new().route("/", rpc).with_state(Arc::clone(&self.tasks));
+        let mut router = self.front.router();
         for path in card::PATHS {
             let card = Arc::clone(&self.card);
             let serve = any(move |request: Request<Body>| {

@@ -57,6 +57,12 @@ impl Tasks {
     /// Takes a message on and waits until its work rests; with `return_immediately` only until it is accepted.
     /// The work goes on when the caller goes.
     pub async fn send(self: &Arc<Self>, params: SendMessage<'_>, trace: Trace) -> Result<Sent, Error> {
+        if params.push.is_some() {
+            return Err(Error::new(
+                Kind::PushNotificationNotSupported,
+                "this agent sends no push notifications: send without configuration.taskPushNotificationConfig",
+            ));
+        }
         if !self.ctx.drain.accepting() {
             return Err(leaving());
         }

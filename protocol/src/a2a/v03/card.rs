@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::a2a::errors::{Error, Kind};
 
 /// Members of a card that are those of 0.3 and not of 1.0.
-const ONLY_V03: [&str; 6] = [
+pub const ONLY_V03: [&str; 6] = [
     "protocolVersion",
     "url",
     "preferredTransport",

@@ -18,8 +18,8 @@ mod tests;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+pub(super) use card::{ONLY_V03, merge_schemes, security_out};
 pub use card::{card_in, card_out};
-pub(super) use card::{merge_schemes, security_out};
 
 use super::errors::{Error, Kind};
 use super::operation::{Dialect, Operation};

@@ -273,19 +273,6 @@ pub(super) fn list(
     Ok(())
 }
 
-/// The numbers of `TaskState`, the same in both protos.
-const NUMBERED: [Option<State>; 9] = [
-    None,
-    Some(State::Submitted),
-    Some(State::Working),
-    Some(State::Completed),
-    Some(State::Failed),
-    Some(State::Canceled),
-    Some(State::InputRequired),
-    Some(State::Rejected),
-    Some(State::AuthRequired),
-];
-
 /// Reads a state in any spelling; `None` is the one of no meaning.
 fn state_of(value: &RawValue, form: Form) -> Result<Option<State>, Bad> {
     let unknown = || {
@@ -297,10 +284,7 @@ fn state_of(value: &RawValue, form: Form) -> Result<Option<State>, Bad> {
     };
     match raw::kind(value.get()) {
         Kind::Null => Ok(None),
-        Kind::Number => {
-            let number: usize = value.get().trim().parse().map_err(|_| unknown())?;
-            NUMBERED.get(number).copied().ok_or_else(unknown)
-        }
+        Kind::Number => value.get().parse().ok().and_then(State::numbered).ok_or_else(unknown),
         _ => {
             let name = text_of(value).ok_or_else(unknown)?;
             if matches!(&*name, "unknown" | "TASK_STATE_UNSPECIFIED" | "") {

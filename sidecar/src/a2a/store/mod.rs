@@ -8,6 +8,7 @@
 //! lease for all of its tasks. When the lease runs out they are orphans, and any process may take one over: by an
 //! append like any other, so that exactly one of them does.
 
+pub mod clock;
 pub mod memory;
 
 use std::sync::Arc;
@@ -23,7 +24,11 @@ use outrigger_protocol::a2a::task::{Change, Refused, Task};
 use outrigger_protocol::status::PartStatus;
 use tokio::sync::watch;
 
+pub use clock::Clock;
 pub use memory::Memory;
+
+/// How long a process has its tasks after it renewed its lease.
+pub const LEASE: Duration = Duration::from_secs(15);
 
 /// One change of a task as it was written.
 #[derive(Clone, Debug)]
@@ -178,8 +183,9 @@ pub trait Store: Send + Sync + 'static {
     /// Name of this process as an owner of tasks: new with each start.
     fn owner(&self) -> Arc<str>;
 
-    /// Writes a new task at version 1, its first event, and its message into the context. It is owned by this process.
-    /// With a receiver of events, if there is one. [`StoreError::Duplicate`] when the key was used before.
+    /// Writes a new task at version 1, its first event, and its message into the context. It is owned by this process,
+    /// and its status has the store's time. With a receiver of events, if there is one. [`StoreError::Duplicate`] when
+    /// the key was used before. The same task again, as after an error, is written once.
     fn create(
         &self,
         task: Task,
@@ -188,6 +194,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> BoxFuture<'_, Result<Arc<Task>, StoreError>>;
 
     /// Makes a change if the task is as `seen`: version, epoch and owner; writes its event, message and memo with it.
+    /// `seen` is what a store gave: of one version there is only one content.
     fn append<'a>(
         &'a self,
         seen: &'a Task,
@@ -231,7 +238,7 @@ pub trait Store: Send + Sync + 'static {
     /// What is known of a used key.
     fn key<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<KeyRecord>, StoreError>>;
 
-    /// Writes a receiver, in place of its namesake.
+    /// Writes a receiver, in place of its namesake, whose claim ends.
     fn put_push(&self, config: PushConfig) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Receivers of a task, by id.
@@ -240,7 +247,8 @@ pub trait Store: Send + Sync + 'static {
     /// Forgets a receiver; says whether it was there.
     fn delete_push<'a>(&'a self, task: &'a str, id: &'a str) -> BoxFuture<'a, Result<bool, StoreError>>;
 
-    /// Claims receivers that have events to deliver and are due, for `hold`; another process gets them after that.
+    /// Claims receivers that have events to deliver and are due, for `hold`; after that anybody gets them. They are
+    /// given as they were before the claim.
     fn push_due(&self, limit: usize, hold: Duration) -> BoxFuture<'_, Result<Vec<PushWork>, StoreError>>;
 
     /// Ends a claim: writes `delivered`, `attempts`, `next` and `dead` of the receiver, if the claim still holds.
@@ -252,7 +260,8 @@ pub trait Store: Send + Sync + 'static {
     /// Renews the lease of this process. An error means that others may take its tasks when the lease has run out.
     fn renew(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Tasks, at most `limit`, that have not ended and whose owner's lease has run out. To take one over, append to it.
+    /// Tasks, at most `limit`, that another process works on, or would, whose lease has run out. To take one over,
+    /// append to it with a turn.
     fn orphans(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Arc<Task>>, StoreError>>;
 
     /// Gives up the lease at the end of the process, so that others need not wait for it to run out.
