@@ -298,7 +298,7 @@ async fn a_missing_peer_is_told_and_holds_nothing_back() {
     assert!(world.server.get(DEPLOYMENT).is_some());
     let (status, reason, message) = condition(&world, AGENT, "PeersFound");
     assert_eq!((status.as_str(), reason.as_str()), ("False", "PeerNotFound"));
-    assert!(message.contains("shop/grill and 1 more"), "{message}");
+    assert!(message.contains("shop/grill (and 1 more)"), "{message}");
     assert!(done.notes.iter().any(|n| n.warning && n.reason == "PeerNotFound"), "{:?}", done.notes);
     let live = world.server.get(LIVE).unwrap()["data"]["live.json"].clone();
 

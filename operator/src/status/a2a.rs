@@ -94,7 +94,7 @@ pub(super) fn peers_found(agent: &Agent, seen: &Seen, before: Option<&Condition>
     if let Some(first) = seen.missing_peers.first() {
         let others = match seen.missing_peers.len() {
             1 => String::new(),
-            more => format!(" and {} more", more - 1),
+            more => format!(" (and {} more)", more - 1),
         };
         return Said::no(
             "PeerNotFound",
