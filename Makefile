@@ -35,7 +35,8 @@ images: ## static binaries and the images of product, examples and tests
 e2e: ## end-to-end on two nodes; FILTER=shared::order, KEEP=1
 	$(STAGE) "end to end" e2e/with-cluster e2e/run
 
-test-full: test ## wide matrices and soaks: other Kubernetes versions, ten quiet minutes
+test-full: test ## wide matrices and soaks: fuzzing, other Kubernetes versions, ten quiet minutes
+	FUZZ_SECONDS=60 $(STAGE) "fuzzing" cargo test --locked -p outrigger-protocol --test fuzz
 	$(STAGE) "test bed" e2e/cluster/selftest
 	VARIANTS=all CASES=2000 $(STAGE) "conformance, wide" e2e/conformance/run matrix transparency
 	KUBE=1.34 $(STAGE) "bad manifests on 1.34" e2e/with-light cargo test --locked -p outrigger-e2e --features light --test crds

@@ -1,8 +1,8 @@
-"""The kit itself: its matchers find what is wrong, and leave alone what is right."""
+"""The kit itself: its matchers find what is wrong, and leave alone what is right. The protos are those of the SDK."""
 
 import sys
 
-from . import acts, match, transparency, wire03
+from . import acts, match, protos, transparency, wire03
 
 GOOD = [
     ({"type": "string"}, "x"),
@@ -60,6 +60,7 @@ def checks():
     for want, got in BAD:
         yield f"{want} refuses {match.show(got)}", match.problems(want, got)
     yield from streams()
+    yield from protos.checks()
     yield "a path", match.find(TASK, "task.artifacts[*].parts[*]") == [{"text": "a"}, {"text": "b"}, {"data": 1}]
     yield "an index", match.find(TASK, "task.artifacts[0].parts[1].text") == ["b"]
     yield "until", acts.until("a.b in [X, Y]", {"a": {"b": "Y"}}) and not acts.until("a.b == X", {"a": {"b": "Y"}})

@@ -156,11 +156,11 @@ impl Parser {
     }
 }
 
-/// Appends an event. An `id` or `event` with a line break or NUL is left out: it would not be read as one.
+/// Appends an event. An `id` or `event` with a line break is left out, and an `id` with NUL: it would not be read as one.
 pub fn write(out: &mut String, id: Option<&str>, event: Option<&str>, data: &str) {
     out.reserve(data.len() + 64);
-    for (field, value) in [("id: ", id), ("event: ", event)] {
-        if let Some(value) = value.filter(|v| !v.contains(['\n', '\r', '\0'])) {
+    for (field, value) in [("id: ", id.filter(|id| !id.contains('\0'))), ("event: ", event)] {
+        if let Some(value) = value.filter(|v| !v.contains(['\n', '\r'])) {
             out.push_str(field);
             out.push_str(value);
             out.push('\n');

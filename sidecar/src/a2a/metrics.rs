@@ -108,6 +108,11 @@ impl Metrics {
         }
     }
 
+    /// So many tasks are in a state: found in a store that outlived its process.
+    pub fn present(&self, state: State, tasks: i64) {
+        self.states[state as usize].0.set(tasks);
+    }
+
     /// Tasks in the store in a state.
     pub fn tasks(&self, state: State) -> i64 {
         self.states[state as usize].0.get()

@@ -6,13 +6,16 @@ pub mod card;
 mod client;
 mod dispatch;
 mod drive;
+pub mod edge;
 pub mod executor;
 mod gate;
 pub(crate) mod ids;
 mod lane;
 pub mod metrics;
 mod probe;
+pub mod push;
 mod service;
+pub mod signer;
 pub mod store;
 
 use std::sync::Arc;

@@ -1,7 +1,9 @@
 //! What of a card can be signed so that every verifier gets the same bytes (A2A 1.0, section 8.4).
 //!
 //! The specification reads in two ways where it says which empty members count, and verifiers that go through protobuf
-//! drop what they do not know. So only cards are signed that leave nothing to decide.
+//! drop what they do not know. So only cards are signed that leave nothing to decide. One thing is left to decide: a
+//! requirement without scopes, as every API key is, cannot be written without something empty. It is left out of the
+//! payload, as the verifiers of the Python and JavaScript SDKs do.
 
 use serde_json::Value;
 
@@ -115,14 +117,35 @@ const CARD: Schema = &[
     ("iconUrl", Text),
 ];
 
-/// The canonical bytes of a card of 1.0 without its signatures: the payload of a signature.
+/// The canonical bytes of a card of 1.0 without its signatures: the payload of a signature. Scopes that are empty are
+/// not in it.
 pub fn signing_payload(card: &Value) -> Result<String, Unsignable> {
     let mut card = card.clone();
     if let Some(card) = card.as_object_mut() {
         card.remove("signatures");
+        without_empty_scopes(card);
+        for skill in card.get_mut("skills").and_then(Value::as_array_mut).into_iter().flatten() {
+            skill.as_object_mut().map(without_empty_scopes);
+        }
     }
     check(&card, &Object(CARD), &mut String::new())?;
     canonical(&card).map_err(|e| Unsignable { what: format!("is the number {}", e.number), path: e.path })
+}
+
+fn without_empty_scopes(of: &mut serde_json::Map<String, Value>) {
+    let Some(Value::Array(requirements)) = of.get_mut("securityRequirements") else { return };
+    let is_empty =
+        |v: &Value| v.as_object().is_some_and(|o| o.values().all(|l| l.as_array().is_some_and(Vec::is_empty)));
+    for schemes in requirements.iter_mut().filter_map(|r| r.get_mut("schemes")?.as_object_mut()) {
+        schemes.retain(|_, scopes| !is_empty(scopes));
+    }
+    requirements.retain(|r| {
+        let only_schemes = r.as_object().is_some_and(|r| r.len() == 1);
+        !only_schemes || r["schemes"].as_object().is_none_or(|s| !s.is_empty())
+    });
+    if requirements.is_empty() {
+        of.remove("securityRequirements");
+    }
 }
 
 fn check(value: &Value, shape: &Shape, path: &mut String) -> Result<(), Unsignable> {
@@ -189,13 +212,34 @@ mod tests {
     }
 
     #[test]
+    fn requirements_without_scopes_are_left_out() {
+        let plain = signing_payload(&card()).unwrap();
+        let with = |requirements: Value| {
+            let mut card = card();
+            card["securityRequirements"] = requirements;
+            signing_payload(&card).unwrap()
+        };
+        let scoped = json!({"schemes": {"o": {"list": ["r"]}}});
+        assert_eq!(with(json!([{"schemes": {"key": {}}}, scoped, {"schemes": {"key": {"list": []}}}])), plain);
+        assert_eq!(with(json!([{"schemes": {"key": {"list": []}, "o": {"list": ["r"]}}}])), plain);
+        let without = plain.replace(r#""securityRequirements":[{"schemes":{"o":{"list":["r"]}}}],"#, "");
+        assert_eq!(with(json!([{"schemes": {"key": {}}}])), without);
+        let mut card = card();
+        card.as_object_mut().unwrap().remove("securityRequirements");
+        card["skills"][0]["securityRequirements"] = json!([{"schemes": {"key": {}}}]);
+        assert_eq!(signing_payload(&card).unwrap(), without);
+    }
+
+    #[test]
     fn what_verifiers_read_differently_is_refused() {
         let table: Vec<_> = [
             ("/description", json!("")),
             ("/description", json!(null)),
             ("/skills", json!([])),
             ("/skills/0/tags", json!([])),
-            ("/securityRequirements/0/schemes/o", json!({})),
+            ("/securityRequirements", json!([{"schemes": {"o": {"list": [""]}}}])),
+            ("/securityRequirements", json!([{"schemes": {}, "x": 1}])),
+            ("/securityRequirements", json!({})),
             ("/capabilities/extensions/0/required", json!(false)),
             ("/capabilities/extensions/0/params/n", json!(1.5)),
             ("/capabilities/extensions/0/params/n", json!(1_u64 << 60)),
