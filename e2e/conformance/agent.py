@@ -156,6 +156,8 @@ def post_later(turn, events):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Head and body are two writes; with Nagle's algorithm the second would wait for an acknowledgement.
+    disable_nagle_algorithm = True
 
     def do_GET(self):
         self.answer(200, b"ready", "text/plain")

@@ -137,8 +137,12 @@ def report(tests, results, waived):
         counts["failed" if bad else "passed" if ran else "skipped"] += 1
         mark = "FAIL" if bad else "ok  " if ran else "SKIP"
         print(f"{mark} {test.id:<18} {test.level:<6} {' | '.join(cells)}{' (waived text)' if test.id in waived else ''}")
+    # What fails alike in many places is shown once.
+    alike = {}
     for test_id, name, binding, problem in failed:
-        print(f"--- {test_id} {name} {binding}: {problem[:1500]}")
+        alike.setdefault((test_id, problem[:80]), []).append((f"{name} {binding}", problem))
+    for (test_id, _), places in alike.items():
+        print(f"--- {test_id} ({', '.join(place for place, _ in places)}): {places[0][1][:1500]}")
     sys.stdout.flush()
     print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
     return 1 if counts["failed"] or counts["skipped"] else 0

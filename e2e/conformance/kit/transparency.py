@@ -137,8 +137,11 @@ def old_json(path):
 
 
 def grpc(kind):
+    made = []
+
     def case(rng):
-        binding = kind()
+        made[:] = made or [kind()]
+        binding = made[0]
         meta, data, part_meta = doubles(struct(rng)), doubles(struct(rng)), doubles(struct(rng))
         parts = [{"text": "echo"}, plain({"data": data, "metadata": part_meta})]
         answer = binding.call("send_message", {"message": wire03.message(parts, metadata=meta)})

@@ -195,8 +195,9 @@ class JsonRpc(Binding):
         headers = {**self.headers(), "Accept": "text/event-stream"}
         connection, response = http_request("POST", "/", headers, self.envelope(operation, params))
         if not response.getheader("Content-Type", "").startswith("text/event-stream"):
-            with connection:
-                return self.read(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+            answer = self.read(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+            connection.close()
+            return answer
         sse = Sse(connection, response)
 
         def events():

@@ -9,7 +9,10 @@
 //! append like any other, so that exactly one of them does.
 
 pub mod clock;
+mod hub;
 pub mod memory;
+mod open;
+pub mod sqlite;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +29,8 @@ use tokio::sync::watch;
 
 pub use clock::Clock;
 pub use memory::Memory;
+pub use open::OpenError;
+pub use sqlite::Sqlite;
 
 /// How long a process has its tasks after it renewed its lease.
 pub const LEASE: Duration = Duration::from_secs(15);

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use outrigger_protocol::a2a::errors::{DOMAIN, Error};
+use outrigger_protocol::a2a::errors::{DOMAIN, Error, Kind};
 use prost::Message;
 
 use crate::a2a::binding::render;
@@ -13,6 +13,8 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 /// Number of the status of a call that took longer than its caller allows.
 const DEADLINE_EXCEEDED: i32 = 4;
+/// Number of the status of a method that is not there.
+const UNIMPLEMENTED: i32 = 12;
 /// Number of the status of a stream that goes on elsewhere.
 const UNAVAILABLE: i32 = 14;
 /// Most bytes of a message in a header, and of the details: some clients take 8 KiB of headers in all.
@@ -103,7 +105,12 @@ fn plain(code: i32, message: &str) -> HeaderMap {
 
 /// Trailers of a call that failed.
 pub(super) fn failed(error: &Error) -> HeaderMap {
-    let mut out = plain(error.kind.grpc_code(), &error.message);
+    let code = match error.kind {
+        // The table has what HTTP says of a path; a method that is not there has a status of its own.
+        Kind::MethodNotFound => UNIMPLEMENTED,
+        kind => kind.grpc_code(),
+    };
+    let mut out = plain(code, &error.message);
     let info = ErrorInfo {
         reason: error.kind.reason().to_owned(),
         domain: DOMAIN.to_owned(),
@@ -119,7 +126,7 @@ pub(super) fn failed(error: &Error) -> HeaderMap {
     if let Some(seconds) = error.retry_after {
         details.push(any("RetryInfo", &RetryInfo { retry_delay: Some(Delay { seconds: seconds.into() }) }));
     }
-    let mut status = Status { code: error.kind.grpc_code(), message: error.message.clone(), details };
+    let mut status = Status { code, message: error.message.clone(), details };
     while status.encoded_len() > MAX_DETAILS && status.details.len() > 1 {
         status.details.pop();
     }
@@ -151,7 +158,6 @@ fn encoded(message: &str) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_protocol::a2a::errors::Kind;
 
     #[test]
     fn details_say_what_is_wrong() {

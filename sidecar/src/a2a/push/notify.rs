@@ -1,0 +1,162 @@
+//! One notification: its body and its headers (A2A 1.0, section 4.3.3).
+
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use jiff::Timestamp;
+use jsonwebtoken::{Algorithm, EncodingKey, crypto};
+use outrigger_protocol::a2a::errors::Error;
+use outrigger_protocol::a2a::operation::{Dialect, Operation};
+use outrigger_protocol::a2a::raw::{Members, push_key, push_text, text_of};
+use outrigger_protocol::a2a::task::{Change, Task, write_status};
+use outrigger_protocol::a2a::v03;
+use outrigger_protocol::address::{BadTarget, Target};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::a2a::ids::Trace;
+use crate::a2a::signer::Keys;
+use crate::a2a::store::{Event, PushConfig};
+
+const TOKEN: HeaderName = HeaderName::from_static("x-a2a-notification-token");
+const VERSION: HeaderName = HeaderName::from_static("a2a-version");
+const ID: HeaderName = HeaderName::from_static("idempotency-key");
+const SIGNATURE: HeaderName = HeaderName::from_static("outrigger-signature");
+const JWT: HeaderName = HeaderName::from_static("outrigger-notification-jwt");
+const TRACE: HeaderName = HeaderName::from_static("traceparent");
+
+/// A receiver's JWT is good for so many seconds.
+const JWT_SECONDS: i64 = 300;
+
+/// A receiver, read from its configuration.
+pub(super) struct Receiver {
+    pub(super) target: Target,
+    token: Option<String>,
+    authorization: Option<HeaderValue>,
+}
+
+impl Receiver {
+    pub(super) fn of(config: &PushConfig) -> Result<Self, BadTarget> {
+        let members = Members::split(config.json.as_str()).unwrap_or_default();
+        let text = |members: &Members<'_>, key| members.set(key).and_then(text_of).map(std::borrow::Cow::into_owned);
+        let target = Target::parse(&text(&members, "url").unwrap_or_default())?;
+        let authorization = members.set("authentication").and_then(|a| {
+            let inner = Members::split(a.get()).ok()?;
+            let scheme = text(&inner, "scheme")?;
+            let credentials = text(&inner, "credentials").unwrap_or_default();
+            let mut value = HeaderValue::from_str(format!("{scheme} {credentials}").trim_end()).ok()?;
+            value.set_sensitive(true);
+            Some(value)
+        });
+        Ok(Self { target, token: text(&members, "token"), authorization })
+    }
+
+    /// Headers of a notification. The signatures prove sender and content to a receiver that checks them:
+    /// - `Outrigger-Signature: t=SECONDS,v1=HMAC`, HMAC-SHA256 of `SECONDS.BODY` under the token, in base64url;
+    /// - `Outrigger-Notification-Jwt`, and `Authorization: Bearer` where the configuration names no other credentials.
+    pub(super) fn headers(&self, note: &Note, dialect: Dialect, keys: Option<&Keys>, issuer: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let media = if dialect == Dialect::V10 { "application/a2a+json" } else { "application/json" };
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+        headers.insert(VERSION, HeaderValue::from_static(dialect.version()));
+        headers.insert(TRACE, Trace::of(&HeaderMap::new()).parent);
+        let mut set = |name: HeaderName, value: &str, secret: bool| {
+            if let Ok(mut value) = HeaderValue::from_str(value) {
+                value.set_sensitive(secret);
+                headers.insert(name, value);
+            }
+        };
+        set(ID, &note.id, false);
+        let now = Timestamp::now().as_second();
+        if let Some(token) = &self.token {
+            set(TOKEN, token, true);
+            if let Some(mac) = mac(token, now, &note.body) {
+                set(SIGNATURE, &format!("t={now},v1={mac}"), false);
+            }
+        }
+        if let Some(key) = keys.and_then(|k| k.keys.last()) {
+            let claims = json!({
+                "iss": issuer,
+                "aud": self.target.origin(),
+                "iat": now,
+                "exp": now + JWT_SECONDS,
+                "jti": note.id,
+                "taskId": &*note.task,
+                "bodySha256": format!("{:x}", Sha256::digest(note.body.as_bytes())),
+            });
+            match key.token(&claims) {
+                Ok(jwt) => {
+                    set(JWT, &jwt, true);
+                    if self.authorization.is_none() {
+                        set(AUTHORIZATION, &format!("Bearer {jwt}"), true);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(target: "business", key = key.id, %error, "a push notification cannot be signed");
+                }
+            }
+        }
+        if let Some(value) = &self.authorization {
+            headers.insert(AUTHORIZATION, value.clone());
+        }
+        headers
+    }
+}
+
+fn mac(token: &str, now: i64, body: &str) -> Option<String> {
+    let key = EncodingKey::from_secret(token.as_bytes()).ok()?;
+    crypto::sign(format!("{now}.{body}").as_bytes(), &key, Algorithm::HS256).ok()
+}
+
+/// A notification.
+pub(super) struct Note {
+    /// The same whenever this event is sent again.
+    pub(super) id: String,
+    /// Its task.
+    pub(super) task: Arc<str>,
+    /// JSON.
+    pub(super) body: String,
+}
+
+impl Note {
+    fn new(task: &Task, version: u64, index: usize, body: String) -> Self {
+        Self { id: format!("{}.{version}.{index}", task.id), task: Arc::clone(&task.id), body }
+    }
+
+    /// The task as a whole: the first notification of a new task, and what a receiver gets that was too far behind.
+    pub(super) fn whole(task: &Task, dialect: Dialect) -> Result<Self, Error> {
+        let mut json = String::with_capacity(task.size() + 256);
+        task.write(None, &mut json);
+        let body = match dialect {
+            Dialect::V10 => format!("{{\"task\":{json}}}"),
+            // What 0.3 pushes is the task, in the form of its JSON-RPC, whatever the binding.
+            Dialect::V03 | Dialect::V03Proto => v03::result_out(Operation::GetTask, Dialect::V03, &json)?,
+        };
+        Ok(Self::new(task, task.version, 0, body))
+    }
+
+    /// The events of a change, as a stream has them.
+    pub(super) fn events(task: &Task, event: &Event) -> Vec<Self> {
+        let Change { artifacts, state, said, .. } = &*event.change;
+        let mut bodies = Vec::with_capacity(artifacts.len() + 1);
+        for update in artifacts {
+            let mut body = String::from("{\"artifactUpdate\":");
+            update.write(&task.id, &task.context_id, &mut body);
+            body.push('}');
+            bodies.push(body);
+        }
+        if let Some(state) = state {
+            let mut body = String::from("{\"statusUpdate\":{");
+            push_key(&mut body, "taskId");
+            push_text(&mut body, &task.id);
+            push_key(&mut body, "contextId");
+            push_text(&mut body, &task.context_id);
+            push_key(&mut body, "status");
+            write_status(*state, event.at, said.as_ref(), &mut body);
+            body.push_str("}}");
+            bodies.push(body);
+        }
+        bodies.into_iter().enumerate().map(|(i, body)| Self::new(task, event.version, i, body)).collect()
+    }
+}

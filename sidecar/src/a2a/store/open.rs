@@ -1,0 +1,34 @@
+//! Opening the store that the configuration names.
+
+use std::path::PathBuf;
+
+/// Why a store cannot be opened. The texts are for people.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A file cannot be used.
+    #[error("the task store's file {path} cannot be used: {why}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system or the database said.
+        why: String,
+    },
+    /// Another process has the database.
+    #[error("the task database {0} is in use by another process: a database on a volume is for one replica")]
+    InUse(PathBuf),
+    /// Another program's database.
+    #[error("{0} is a database, but no task store of Outrigger: it stays untouched")]
+    Foreign(String),
+    /// Written by a later version.
+    #[error(
+        "{what} was written by a later version (schema {found}, known is {known}): use that version, or another place"
+    )]
+    Newer {
+        /// Which database.
+        what: String,
+        /// Its schema.
+        found: i64,
+        /// The newest schema that is known here.
+        known: i64,
+    },
+}
