@@ -228,6 +228,14 @@ fn bearer(headers: &HeaderMap) -> Option<std::borrow::Cow<'_, str>> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| String::from_utf8_lossy(token.trim_ascii()))
 }
 
+/// A caller that was let in without a tenant, within one: what it owns there is not what it owns elsewhere.
+pub fn within(caller: Caller, tenant: Option<&str>) -> Caller {
+    match tenant {
+        Some(_) => Caller { key: key(caller.identity.as_deref(), tenant), ..caller },
+        None => caller,
+    }
+}
+
 /// Whose tasks they are. A hash: names of callers are long at times and do not belong in file names and logs.
 fn key(identity: Option<&Identity>, tenant: Option<&str>) -> Arc<str> {
     if identity.is_none() && tenant.is_none() {
