@@ -1,5 +1,5 @@
 //! The card: what it says, to whom, under which URLs, with whose signature, and that it is true.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod a2a_support;
 mod outbound_support;
@@ -387,7 +387,7 @@ async fn the_extended_card_is_for_known_callers() {
     std::fs::write(dir.path().join("alice"), "0123456789abcdef").unwrap();
     set(&front, |live| {
         live.extended_card = Some(json!({"description": "And secret burgers", "skills": [{"id": "secret",
-        "name": "Secret", "description": "s", "tags": ["x"]}]}))
+        "name": "Secret", "description": "s", "tags": ["x"]}]}));
     });
     assert_eq!(ask("").await.2["error"]["code"], -32004, "nobody could get it");
     set(&front, |live| {

@@ -1,5 +1,5 @@
 //! Push notifications, to real receivers on loopback.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod outbound_support;
 

@@ -199,7 +199,7 @@ impl Gate {
         {
             return match verifier.verify(&token).await {
                 Ok(identity) => Ok(Some(identity)),
-                Err(denied) => Err(self.denied(denied)),
+                Err(denied) => Err(refusal(denied)),
             };
         }
         if let Some(keys) = &self.keys {
@@ -215,23 +215,23 @@ impl Gate {
     fn unauthenticated(&self, message: &str) -> Error {
         Error::new(Kind::Unauthenticated, message).header("www-authenticate", self.challenge.clone())
     }
+}
 
-    fn denied(&self, denied: Denied) -> Error {
-        match denied {
-            Denied::Invalid(why) => {
-                let message = format!("the token is not accepted: {why}");
-                let challenge = format!("Bearer error=\"invalid_token\", error_description=\"{why}\"");
-                Error::new(Kind::Unauthenticated, message).header("www-authenticate", challenge)
-            }
-            Denied::Scope(scopes) => {
-                let scopes = scopes.join(" ");
-                let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"");
-                Error::new(Kind::Forbidden, format!("the token lacks a scope, want all of: {scopes}"))
-                    .header("www-authenticate", challenge)
-            }
-            Denied::Unavailable => {
-                Error::new(Kind::Unavailable, "the keys of the token's issuer cannot be read now").retry_after(10)
-            }
+fn refusal(denied: Denied) -> Error {
+    match denied {
+        Denied::Invalid(why) => {
+            let message = format!("the token is not accepted: {why}");
+            let challenge = format!("Bearer error=\"invalid_token\", error_description=\"{why}\"");
+            Error::new(Kind::Unauthenticated, message).header("www-authenticate", challenge)
+        }
+        Denied::Scope(scopes) => {
+            let scopes = scopes.join(" ");
+            let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"");
+            Error::new(Kind::Forbidden, format!("the token lacks a scope, want all of: {scopes}"))
+                .header("www-authenticate", challenge)
+        }
+        Denied::Unavailable => {
+            Error::new(Kind::Unavailable, "the keys of the token's issuer cannot be read now").retry_after(10)
         }
     }
 }
