@@ -21,6 +21,7 @@ use outrigger_sidecar::a2a::metrics::Metrics;
 use outrigger_sidecar::a2a::store::Store;
 use outrigger_sidecar::a2a::{Service, SkillRef};
 use outrigger_sidecar::context::Context;
+use outrigger_sidecar::local_api::TokenGate;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -119,6 +120,8 @@ pub fn quick() -> Timing {
 
 /// The A2A side.
 pub struct Front {
+    /// Port of the handler.
+    pub port: u16,
     pub service: Arc<Service>,
     pub ctx: Context,
     pub live: watch::Sender<Arc<Live>>,
@@ -148,7 +151,7 @@ impl Front {
         let store = store(&ctx, metrics.clone());
         let skills = Arc::new(Vec::new);
         let service = Service::start_on(&ctx, skills, timing, store, metrics).unwrap();
-        let front = Self { service, ctx, live };
+        let front = Self { port, service, ctx, live };
         front.set_live(|live| live.offer.streaming = true);
         front
     }
@@ -157,7 +160,7 @@ impl Front {
         let (ctx, live) = context::context(port, ready_path, "http://burger-seller.shop:8080/", limits);
         let skills = Arc::new(|| vec![SkillRef { name: "menu".into(), path: "/skills/menu".into() }]);
         let service = Service::start_with(&ctx, skills, timing).unwrap();
-        Self { service, ctx, live }
+        Self { port, service, ctx, live }
     }
 
     /// One whose card says that it streams.
@@ -271,6 +274,38 @@ impl Front {
         };
         family.get_metric().iter().filter(matches).map(of).sum()
     }
+}
+
+/// Ends a server with the test.
+pub struct Server(tokio::task::JoinHandle<()>);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Serves a router on a port of its own; its base URL.
+pub async fn serve(router: Router) -> (String, Server) {
+    serve_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), router)
+}
+
+fn serve_on(listener: TcpListener, router: Router) -> (String, Server) {
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    (url, Server(tokio::spawn(async move { axum::serve(listener, router).await.unwrap() })))
+}
+
+/// The A2A side whose local API is served, at the URLs that turns name.
+pub async fn with_local_api(port: u16) -> (Front, Server) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (mut ctx, live) = context::context(port, None, "http://burger-seller.shop:8080/", Limits::default());
+    let base = format!("http://{}/t/{}", listener.local_addr().unwrap(), context::TOKEN);
+    let mut urls = config::LocalUrls::clone(&ctx.urls);
+    (urls.tasks, urls.turns) = (format!("{base}/tasks"), format!("{base}/turns"));
+    ctx.urls = Arc::new(urls);
+    let service = Service::start_with(&ctx, Arc::new(Vec::new), quick()).unwrap();
+    let router = TokenGate::router(Arc::clone(&ctx.token), service.local_router());
+    (Front { port, service, ctx, live }, serve_on(listener, router).1)
 }
 
 /// A stream of JSON-RPC answers, event by event.
