@@ -165,6 +165,7 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
     let stop = context.shutdown.clone();
     tasks.spawn(live.follow(stop.clone()));
     tasks.spawn(skills.follow(stop.clone()));
+    tasks.spawn(service.prove(A2A_PORT, stop.clone()));
     tasks.spawn(serve(a2a_listener, service.router(), metrics.clone(), stop.clone()));
     tasks.spawn(serve(local_listener, local, metrics.clone(), stop.clone()));
     // The admin port outlives the others: probes and drain hooks need it to the end.
@@ -183,6 +184,7 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
     context.shutdown.cancel();
     // Turns that were cut say so to callers that still wait.
     let _ = tokio::time::timeout(GRACEFUL, context.drain.idle()).await;
+    service.release().await;
     tasks.wait().await;
     admin_stop.cancel();
     let _ = admin.await;

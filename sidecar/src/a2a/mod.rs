@@ -4,43 +4,65 @@ pub mod binding;
 pub mod call;
 pub mod card;
 mod client;
+mod desk;
 mod dispatch;
 mod drive;
 pub mod edge;
 pub mod executor;
 mod gate;
-pub(crate) mod ids;
+mod handover;
+pub mod ids;
+mod job;
+mod keys;
 mod lane;
+mod lease;
 pub mod metrics;
 mod probe;
 pub mod push;
+mod recover;
 mod service;
 pub mod signer;
+mod start;
 pub mod store;
+mod stream;
+mod turns;
+pub mod upstream;
+mod viewers;
+mod write;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode};
 use outrigger_protocol::a2a::errors::Kind;
-use outrigger_protocol::status::{CardStatus, PartStatus};
+use outrigger_protocol::config::Runtime;
+use outrigger_protocol::status::{CardStatus, InterfaceStatus, PartStatus};
 use serde::Serialize;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
+use crate::outbound::Waits;
+use crate::outbound::resolve::System;
 use binding::Front;
 use binding::meter::Meter;
 use card::Card;
+use card::truth::Checker;
+use desk::Desk;
+use edge::Edge;
 use executor::http::Http;
-use executor::{BadPath, Timing};
+use executor::{BadPath, Executor, Timing};
 use gate::Gate;
 use metrics::Metrics;
 use service::Tasks;
 use store::{Memory, Store};
+use turns::Turns;
+use upstream::executor::{A2a, BadRuntime};
+use viewers::Viewers;
 
 /// How often what is past its retention is forgotten.
 const SWEEP_EVERY: Duration = Duration::from_mins(1);
@@ -60,6 +82,9 @@ pub enum StartError {
     /// A path of the configuration is none.
     #[error(transparent)]
     Path(#[from] BadPath),
+    /// The same of an agent that speaks A2A.
+    #[error(transparent)]
+    Runtime(#[from] BadRuntime),
     /// Two parts use one metric's name.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -71,8 +96,11 @@ pub enum StartError {
 /// The A2A side of the sidecar.
 pub struct Service {
     tasks: Arc<Tasks>,
-    front: Arc<Front<Tasks>>,
+    front: Arc<Front<Desk>>,
     card: Arc<Card>,
+    checker: Arc<Checker>,
+    outlet: Arc<push::Outlet>,
+    sender: Arc<push::Sender>,
     agent: watch::Receiver<PartStatus>,
 }
 
@@ -90,7 +118,24 @@ impl Service {
     ) -> Result<Arc<Self>, StartError> {
         let metrics = Metrics::register(&ctx.registry)?;
         let store: Arc<dyn Store> = Arc::new(Memory::new(ctx.live.clone(), metrics.clone()));
-        let executor = Arc::new(Http::new(&ctx.boot.runtime, &ctx.token, timing, metrics.clone())?);
+        Self::start_on(ctx, skills, timing, store, metrics)
+    }
+
+    /// On a store that is there already.
+    pub fn start_on(
+        ctx: &Context,
+        skills: Arc<dyn Fn() -> Vec<SkillRef> + Send + Sync>,
+        timing: Timing,
+        store: Arc<dyn Store>,
+        metrics: Metrics,
+    ) -> Result<Arc<Self>, StartError> {
+        let executor: Arc<dyn Executor> = match &ctx.boot.runtime {
+            runtime @ Runtime::Http { .. } => {
+                let urls = serde_json::to_string(&*ctx.urls)?;
+                Arc::new(Http::new(runtime, &ctx.token, urls, timing, metrics.clone())?)
+            }
+            runtime @ Runtime::A2a { .. } => Arc::new(A2a::new(runtime, timing)?),
+        };
         let gate = Gate::new(ctx.live.clone(), metrics.clone());
         let tasks = Arc::new(Tasks {
             ctx: ctx.clone(),
@@ -98,35 +143,87 @@ impl Service {
             executor: Arc::clone(&executor),
             gate: Arc::clone(&gate),
             lanes: Arc::default(),
+            turns: Arc::new(Turns::default()),
+            viewers: Viewers::new(metrics.streams.clone()),
             metrics: metrics.clone(),
             skills,
-            urls: serde_json::to_string(&*ctx.urls)?,
+            timing,
+            lost: watch::Sender::new(false),
         });
         let (status, agent) = watch::channel(probe::unknown());
-        tokio::spawn(probe::watch_handler(ctx.clone(), executor, Arc::clone(&gate), metrics, status));
-        tokio::spawn(keep_house(ctx.clone(), store, gate));
+        tokio::spawn(probe::watch_handler(ctx.clone(), executor, timing, Arc::clone(&gate), metrics, status));
+        tokio::spawn(lease::keep(Arc::clone(&store), timing, tasks.lost.clone(), ctx.shutdown.clone()));
+        tokio::spawn(recover::watch(Arc::clone(&tasks)));
+        tokio::spawn(keep_house(ctx.clone(), Arc::clone(&store), gate));
+        let edge = Edge::new(ctx.live.clone(), edge::Metrics::register(&ctx.registry)?);
+        let checker = Checker::new(ctx.live.clone(), edge.secret(), &ctx.registry)?;
+        let card = Arc::new(Card::new(ctx.live.clone(), checker.facts()));
+        let outlet = Arc::new(push::Outlet::new(ctx.live.clone(), Arc::new(System), Waits::default()));
+        let sender = push::Sender::start(
+            Arc::clone(&outlet),
+            Arc::clone(&store),
+            push::Metrics::register(&ctx.registry)?,
+            push::Timing::default(),
+            ctx.shutdown.clone(),
+        );
+        let desk = Arc::new(Desk {
+            tasks: Arc::clone(&tasks),
+            configs: push::Configs::new(Arc::clone(&outlet), store),
+            card: Arc::clone(&card),
+            edge: Arc::clone(&edge),
+        });
         let meter = Arc::new(Meter::register(&ctx.registry)?);
-        let front = Front::new(Arc::clone(&tasks), ctx.live.clone(), ctx.shutdown.clone(), meter);
-        Ok(Arc::new(Self { tasks, front, card: Arc::new(Card::new(ctx.live.clone())), agent }))
+        let front = Front::new(desk, edge, ctx.live.clone(), ctx.shutdown.clone(), meter);
+        Ok(Arc::new(Self { tasks, front, card, checker, outlet, sender, agent }))
     }
 
-    /// What is served on [`outrigger_protocol::config::A2A_PORT`]: all bindings, and the card at its paths.
+    /// From now on the card names only what passes calls of our own to a port that is about to be served. Ends at
+    /// shutdown.
+    pub fn prove(&self, port: u16, shutdown: CancellationToken) -> impl Future<Output = ()> + Send + use<> {
+        self.checker.begin();
+        Arc::clone(&self.checker).run(port, shutdown)
+    }
+
+    /// What is served on [`outrigger_protocol::config::A2A_PORT`]: all bindings, the card and the public keys, the last
+    /// two below the path of a tenant or a proxy too.
     pub fn router(&self) -> axum::Router {
         let mut router = self.front.router();
-        for path in card::PATHS {
-            let card = Arc::clone(&self.card);
+        for prefix in ["", "/{a}", "/{a}/{b}", "/{a}/{b}/{c}"] {
+            for path in card::PATHS {
+                let card = Arc::clone(&self.card);
+                let serve = any(move |request: Request<Body>| async move {
+                    card.respond(request.method(), request.headers(), request.extensions()).await
+                });
+                router = router.route(&format!("{prefix}{path}"), serve);
+            }
+            let (card, outlet) = (Arc::clone(&self.card), Arc::clone(&self.outlet));
             let serve = any(move |request: Request<Body>| {
-                let response = card.respond(request.method(), request.headers());
-                std::future::ready(response)
+                let keys = [card.keys(), outlet.keys()];
+                let set = card::key_set(keys.iter().flatten().map(|k| &**k));
+                std::future::ready(card::answer_keys(request.method(), &set))
             });
-            router = router.route(path, serve);
+            router = router.route(&format!("{prefix}{}", card::KEYS_PATH), serve);
         }
         router
     }
 
-    /// What is served on the local API, under the token: `/tasks/{id}`, the whole of a task.
+    /// What is served on the local API, under the token: `/tasks/{id}`, the whole of a task, and
+    /// `/turns/{id}/events`, the events of a turn that is answered later.
     pub fn local_router(&self) -> axum::Router {
-        axum::Router::new().route("/tasks/{id}", get(whole_task)).with_state(Arc::clone(&self.tasks))
+        axum::Router::new()
+            .route("/tasks/{id}", get(whole_task))
+            .route("/turns/{turn}/events", post(turns::post_events))
+            .with_state(Arc::clone(&self.tasks))
+    }
+
+    /// Gives up what this process holds in the store; when its work has ended.
+    pub async fn release(&self) {
+        let limit = Duration::from_secs(2);
+        match tokio::time::timeout(limit, self.tasks.store.release()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(target: "business", %error, "the lease was not given up"),
+            Err(_) => tracing::warn!(target: "business", "the lease was not given up in time"),
+        }
     }
 
     /// Whether the handler is there, by the last probe.
@@ -141,7 +238,22 @@ impl Service {
 
     /// The card as served.
     pub fn card_status(&self) -> CardStatus {
-        CardStatus { digest: self.card.digest() }
+        self.card.status()
+    }
+
+    /// The card, for what else is known of the agent.
+    pub fn card(&self) -> &Arc<Card> {
+        &self.card
+    }
+
+    /// What calls of our own found; empty while nothing is known.
+    pub fn interfaces(&self) -> Vec<InterfaceStatus> {
+        self.checker.facts().borrow().status()
+    }
+
+    /// Receivers of push notifications that were given up.
+    pub fn push_dead_letters(&self) -> u64 {
+        self.sender.dead_letters()
     }
 }
 
@@ -156,7 +268,11 @@ async fn whole_task(State(tasks): State<Arc<Tasks>>, Path(id): Path<String>) -> 
             text.push_str("{\"error\":");
             error.write(&mut text);
             text.push('}');
-            if error.kind == Kind::TaskNotFound { StatusCode::NOT_FOUND } else { StatusCode::INTERNAL_SERVER_ERROR }
+            match error.kind {
+                Kind::TaskNotFound => StatusCode::NOT_FOUND,
+                Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+                _ => StatusCode::INTERNAL_SERVER_ERROR,
+            }
         }
     };
     let mut response = Response::new(Body::from(text));

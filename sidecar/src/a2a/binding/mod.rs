@@ -28,6 +28,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::call::{Answer, Body as ReplyBody, Call, Caller, Reply};
+use super::edge::Edge;
 use super::ids::Trace;
 use super::service::Tasks;
 use events::Opened;
@@ -63,6 +64,7 @@ impl Operations for Tasks {
 /// All bindings before one service.
 pub struct Front<S> {
     service: Arc<S>,
+    edge: Arc<Edge>,
     live: watch::Receiver<Arc<Live>>,
     shutdown: CancellationToken,
     meter: Arc<Meter>,
@@ -99,11 +101,12 @@ impl<S: Operations> Front<S> {
     /// Bindings that follow the live configuration; streams end when `shutdown` is cancelled.
     pub fn new(
         service: Arc<S>,
+        edge: Arc<Edge>,
         live: watch::Receiver<Arc<Live>>,
         shutdown: CancellationToken,
         meter: Arc<Meter>,
     ) -> Arc<Self> {
-        Arc::new(Self { service, live, shutdown, meter })
+        Arc::new(Self { service, edge, live, shutdown, meter })
     }
 
     /// All of them as a router, for every path.
@@ -125,10 +128,15 @@ impl<S: Operations> Front<S> {
         http_json::handle(&self, head, body).await
     }
 
-    /// Who asks. Comes before the body is read: nobody unknown fills the memory.
-    #[allow(clippy::unused_async)]
-    async fn admit(&self, _headers: &HeaderMap) -> Result<Caller, Error> {
-        Ok(Caller::anonymous())
+    /// Who asks, and the body. Who is not let in fills no memory: what he sends is read and thrown away.
+    async fn admit(&self, headers: &HeaderMap, body: Body) -> Result<(Caller, Body), Error> {
+        match self.edge.admit(headers, None).await {
+            Ok(caller) => Ok((caller, body)),
+            Err(error) => {
+                body::discard_refused(headers, body).await;
+                Err(error)
+            }
+        }
     }
 
     fn heartbeat(&self) -> Duration {
