@@ -62,8 +62,9 @@ use service::Tasks;
 use store::{Memory, Store};
 use turns::Turns;
 use upstream::executor::{A2a, BadRuntime};
-use viewers::Viewers;
 
+/// When the process ends, the ends of turns are waited for this long before streams are closed.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
 /// How often what is past its retention is forgotten.
 const SWEEP_EVERY: Duration = Duration::from_mins(1);
 
@@ -144,7 +145,7 @@ impl Service {
             gate: Arc::clone(&gate),
             lanes: Arc::default(),
             turns: Arc::new(Turns::default()),
-            viewers: Viewers::new(metrics.streams.clone()),
+            viewers: Arc::default(),
             metrics: metrics.clone(),
             skills,
             timing,
@@ -173,7 +174,7 @@ impl Service {
             edge: Arc::clone(&edge),
         });
         let meter = Arc::new(Meter::register(&ctx.registry)?);
-        let front = Front::new(desk, edge, ctx.live.clone(), ctx.shutdown.clone(), meter);
+        let front = Front::new(desk, edge, ctx.live.clone(), streams_end(ctx), meter);
         Ok(Arc::new(Self { tasks, front, card, checker, outlet, sender, agent }))
     }
 
@@ -279,6 +280,18 @@ async fn whole_task(State(tasks): State<Arc<Tasks>>, Path(id): Path<String>) -> 
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     *response.status_mut() = status;
     response
+}
+
+/// Cancelled when streams to callers end: after shutdown, and when turns that were cut have written their ends.
+fn streams_end(ctx: &Context) -> CancellationToken {
+    let (ctx, end) = (ctx.clone(), CancellationToken::new());
+    let cancel = end.clone();
+    tokio::spawn(async move {
+        ctx.shutdown.cancelled().await;
+        let _ = tokio::time::timeout(LAST_EVENTS, ctx.drain.idle()).await;
+        cancel.cancel();
+    });
+    end
 }
 
 /// Forgets what is old, and lets waiting turns in when a limit was raised.
