@@ -42,6 +42,7 @@ use outrigger_protocol::config::Runtime;
 use outrigger_protocol::status::{CardStatus, PartStatus};
 use serde::Serialize;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
 use binding::Front;
@@ -56,8 +57,9 @@ use service::Tasks;
 use store::{Memory, Store};
 use turns::Turns;
 use upstream::executor::{A2a, BadRuntime};
-use viewers::Viewers;
 
+/// When the process ends, the ends of turns are waited for this long before streams are closed.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
 /// How often what is past its retention is forgotten.
 const SWEEP_EVERY: Duration = Duration::from_mins(1);
 
@@ -135,7 +137,7 @@ impl Service {
             gate: Arc::clone(&gate),
             lanes: Arc::default(),
             turns: Arc::new(Turns::default()),
-            viewers: Viewers::new(metrics.streams.clone()),
+            viewers: Arc::default(),
             metrics: metrics.clone(),
             skills,
             timing,
@@ -148,7 +150,7 @@ impl Service {
         tokio::spawn(keep_house(ctx.clone(), store, gate));
         let meter = Arc::new(Meter::register(&ctx.registry)?);
         let edge = Edge::new(ctx.live.clone(), edge::Metrics::register(&ctx.registry)?);
-        let front = Front::new(Arc::clone(&tasks), edge, ctx.live.clone(), ctx.shutdown.clone(), meter);
+        let front = Front::new(Arc::clone(&tasks), edge, ctx.live.clone(), streams_end(ctx), meter);
         Ok(Arc::new(Self { tasks, front, card: Arc::new(Card::new(ctx.live.clone())), agent }))
     }
 
@@ -223,6 +225,18 @@ async fn whole_task(State(tasks): State<Arc<Tasks>>, Path(id): Path<String>) -> 
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     *response.status_mut() = status;
     response
+}
+
+/// Cancelled when streams to callers end: after shutdown, and when turns that were cut have written their ends.
+fn streams_end(ctx: &Context) -> CancellationToken {
+    let (ctx, end) = (ctx.clone(), CancellationToken::new());
+    let cancel = end.clone();
+    tokio::spawn(async move {
+        ctx.shutdown.cancelled().await;
+        let _ = tokio::time::timeout(LAST_EVENTS, ctx.drain.idle()).await;
+        cancel.cancel();
+    });
+    end
 }
 
 /// Forgets what is old, and lets waiting turns in when a limit was raised.
