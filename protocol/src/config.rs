@@ -6,6 +6,8 @@
 //! - [`Live`] holds what may change under a running pod (card, limits). It is re-read without a restart; a document
 //!   that does not parse or validate is refused as a whole and the last good one stays.
 
+mod check;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -580,6 +582,7 @@ impl Live {
                 return Err(invalid(path, "must be at least 1"));
             }
         }
+        check::live(&live)?;
         Ok(live)
     }
 }

@@ -80,6 +80,9 @@ pub struct ConfigStatus {
 pub struct CardStatus {
     /// SHA-256 of the card as served, hex.
     pub digest: String,
+    /// Why the card is not signed although there are to be keys, or not by all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsigned: Option<String>,
 }
 
 /// A part that is ready or says why not.

@@ -30,7 +30,7 @@ pub struct Entry {
 /// What was made of a path's files, as new as they are.
 pub struct Watched<T> {
     path: PathBuf,
-    make: fn(Result<Vec<Entry>, String>) -> T,
+    build: fn(Result<Vec<Entry>, String>) -> T,
     state: Mutex<State<T>>,
 }
 
@@ -50,12 +50,12 @@ struct Print {
 }
 
 impl<T> Watched<T> {
-    /// Reads a folder, or a single file, and makes something of it. Nothing there is for `make` to judge.
-    pub fn new(path: impl Into<PathBuf>, make: fn(Result<Vec<Entry>, String>) -> T) -> Self {
+    /// Reads a folder, or a single file, and makes something of it. Nothing there is for `build` to judge.
+    pub fn new(path: impl Into<PathBuf>, build: fn(Result<Vec<Entry>, String>) -> T) -> Self {
         let path = path.into();
         let prints = prints(&path);
-        let made = Arc::new(make(prints.clone().and_then(|p| entries(&path, &p))));
-        Self { path, make, state: Mutex::new(State { looked: Instant::now(), prints, made }) }
+        let made = Arc::new(build(prints.clone().and_then(|p| entries(&path, &p))));
+        Self { path, build, state: Mutex::new(State { looked: Instant::now(), prints, made }) }
     }
 
     /// What is made of it now.
@@ -65,7 +65,7 @@ impl<T> Watched<T> {
             state.looked = Instant::now();
             let prints = prints(&self.path);
             if prints != state.prints {
-                state.made = Arc::new((self.make)(prints.clone().and_then(|p| entries(&self.path, &p))));
+                state.made = Arc::new((self.build)(prints.clone().and_then(|p| entries(&self.path, &p))));
                 state.prints = prints;
             }
         }

@@ -48,7 +48,10 @@ impl Health {
         let agent = self.service.agent_status();
         let servers = self.servers.status();
         let skills = self.skills.status();
-        let ready = self.started() && agent.ready && servers.iter().all(|s| !s.required || s.part.ready);
+        let interfaces = self.service.interfaces();
+        // A card that names no way to call the agent is none.
+        let reachable = interfaces.is_empty() || interfaces.iter().any(|i| i.part.ready);
+        let ready = self.started() && agent.ready && reachable && servers.iter().all(|s| !s.required || s.part.ready);
         let draining = self.context.drain.draining();
         if ready && !draining {
             self.was_ready.store(true, Ordering::Relaxed);
@@ -70,8 +73,8 @@ impl Health {
             servers,
             skills,
             store: PartStatus { ready: true, ..PartStatus::default() },
-            interfaces: Vec::new(),
-            push_dead_letters: 0,
+            interfaces,
+            push_dead_letters: self.service.push_dead_letters(),
             agent_exposed: false,
         }
     }
@@ -85,6 +88,11 @@ pub fn obstacles(status: &PodStatus) -> Vec<String> {
     }
     if !status.agent.ready {
         lines.push(format!("agent: {}: {}", status.agent.reason, status.agent.message));
+    }
+    if !status.interfaces.is_empty() && !status.interfaces.iter().any(|i| i.part.ready) {
+        for i in &status.interfaces {
+            lines.push(format!("interface {} {}: {}: {}", i.binding, i.version, i.part.reason, i.part.message));
+        }
     }
     for server in status.servers.iter().filter(|s| s.required && !s.part.ready) {
         lines.push(format!(

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -12,6 +14,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 
 use crate::metrics::Metrics;
 
@@ -70,7 +73,7 @@ pub async fn serve(listener: Listener, router: Router, metrics: Metrics, shutdow
             () = shutdown.cancelled() => break,
             accepted = socket.accept() => accepted,
         };
-        let (stream, _peer): (TcpStream, SocketAddr) = match accepted {
+        let (stream, peer): (TcpStream, SocketAddr) = match accepted {
             Ok(accepted) => accepted,
             Err(e) => {
                 // Out of file descriptors, or a client that went away: neither ends the listener.
@@ -86,7 +89,12 @@ pub async fn serve(listener: Listener, router: Router, metrics: Metrics, shutdow
         let _ = stream.set_nodelay(true);
         let open = metrics.connections.with_label_values(&[name]);
         open.inc();
-        let service = TowerToHyperService::new(router.clone());
+        let peer = crate::a2a::card::peer(peer.ip());
+        let service = router.clone().map_request(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer);
+            request
+        });
+        let service = TowerToHyperService::new(service);
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
         let connection = graceful.watch(connection);
         tokio::spawn(async move {

@@ -3,14 +3,11 @@
 
 mod a2a_support;
 
-use std::sync::Arc;
-
-use a2a_support::{Front, Handler, answer, context, message};
+use a2a_support::{Front, Handler, answer, message};
 use axum::body::Body;
 use http::{Request, StatusCode};
-use outrigger_protocol::config::{Limits, Live};
+use outrigger_protocol::config::Limits;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 async fn echo() -> (Handler, Front) {
     let handler = Handler::start(|g| async move { answer(json!({"text": g.json()["text"]})) }).await;
@@ -176,69 +173,4 @@ async fn parameters_are_named_when_they_are_wrong() {
         ]
     );
     assert!(handler.turns().is_empty());
-}
-
-#[tokio::test]
-async fn the_card_as_it_is_configured() {
-    let (_handler, front) = echo().await;
-    let get = |path: &str, headers: &[(&str, &str)]| {
-        let mut request = Request::get(path);
-        for (k, v) in headers {
-            request = request.header(*k, *v);
-        }
-        front.request(request.body(Body::empty()).unwrap())
-    };
-    let (status, headers, text) = get("/.well-known/agent-card.json", &[]).await;
-    assert_eq!(status, StatusCode::OK);
-    let served: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(served, context::card("http://burger-seller.shop:8080/"));
-    assert_eq!(get("/.well-known/agent.json", &[]).await.2, text);
-    assert_eq!(headers["content-type"], "application/json");
-    assert_eq!(headers["access-control-allow-origin"], "*");
-    assert!(headers["cache-control"].to_str().unwrap().contains("max-age="));
-    let etag = headers["etag"].to_str().unwrap().to_owned();
-    let digest = front.service.card_status().digest;
-    assert!(digest.len() == 64 && etag.starts_with("W/\""));
-    for tags in [etag.clone(), etag.trim_start_matches("W/").to_owned(), format!("\"other\", {etag}"), "*".into()] {
-        let (status, headers, text) = get("/.well-known/agent-card.json", &[("if-none-match", &tags)]).await;
-        assert_eq!(
-            (status, text.as_str(), &headers["etag"]),
-            (StatusCode::NOT_MODIFIED, "", &etag.parse().unwrap()),
-            "{tags}"
-        );
-    }
-    assert_eq!(get("/.well-known/agent-card.json", &[("if-none-match", "\"other\"")]).await.0, StatusCode::OK);
-    let options = Request::options("/.well-known/agent-card.json").body(Body::empty()).unwrap();
-    assert_eq!(front.request(options).await.0, StatusCode::NO_CONTENT);
-    let post = Request::post("/.well-known/agent-card.json").body(Body::empty()).unwrap();
-    assert_eq!(front.request(post).await.0, StatusCode::METHOD_NOT_ALLOWED);
-    // Only the card is open to web pages.
-    let (_, headers, _) = front.post("{}", &[("origin", "https://example.com")]).await;
-    assert!(headers.get("access-control-allow-origin").is_none());
-
-    let card = context::card("https://agents.example.com/burger");
-    front.live.send_replace(Arc::new(Live::new(card.clone())));
-    let (_, headers, text) = get("/.well-known/agent-card.json", &[("if-none-match", &etag)]).await;
-    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), card);
-    assert_ne!(headers["etag"].to_str().unwrap(), etag);
-    assert_ne!(front.service.card_status().digest, digest);
-}
-
-#[tokio::test]
-async fn head_has_the_length_and_no_body() {
-    let (_handler, front) = echo().await;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let router = front.service.router();
-    let server = tokio::spawn(async move { axum::serve(listener, router).await });
-    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let head = b"HEAD /.well-known/agent-card.json HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
-    stream.write_all(head).await.unwrap();
-    let mut got = String::new();
-    stream.read_to_string(&mut got).await.unwrap();
-    let length = context::card("http://burger-seller.shop:8080/").to_string().len();
-    assert!(got.starts_with("HTTP/1.1 200 OK\r\n"), "{got}");
-    assert!(got.to_lowercase().contains(&format!("content-length: {length}\r\n")), "{got}");
-    assert!(got.ends_with("\r\n\r\n"), "{got}");
-    server.abort();
 }

@@ -1,5 +1,5 @@
 //! Who is let in: tokens, keys, nobody in particular, and how often.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod outbound_support;
 
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 struct Key {
     id: &'static str,
     algorithm: Algorithm,
-    key: EncodingKey,
+    private: EncodingKey,
 }
 
 fn key(id: &'static str) -> Key {
@@ -32,19 +32,19 @@ fn key(id: &'static str) -> Key {
         "ed25519" => (EncodingKey::from_ed_pem(&pem), Algorithm::EdDSA),
         _ => (EncodingKey::from_rsa_pem(&pem), Algorithm::RS256),
     };
-    Key { id, algorithm, key: key.unwrap() }
+    Key { id, algorithm, private: key.unwrap() }
 }
 
 impl Key {
     fn jwk(&self) -> Value {
-        let mut jwk = serde_json::to_value(Jwk::from_encoding_key(&self.key, self.algorithm).unwrap()).unwrap();
+        let mut jwk = serde_json::to_value(Jwk::from_encoding_key(&self.private, self.algorithm).unwrap()).unwrap();
         jwk["kid"] = self.id.into();
         jwk
     }
 
     fn sign(&self, claims: &Value) -> String {
         let header = Header { kid: Some(self.id.into()), ..Header::new(self.algorithm) };
-        encode(&header, claims, &self.key).unwrap()
+        encode(&header, claims, &self.private).unwrap()
     }
 }
 
@@ -234,7 +234,7 @@ async fn keys_are_found_by_the_issuer_over_tls_rotated_and_used_while_it_is_down
     let (first, second) = (key("es256"), key("ed25519"));
     let keys = Arc::new(Mutex::new(Some(key_set(&[&first]))));
     let served = Arc::clone(&keys);
-    let server = Server::https(move |got| {
+    let issuer_server = Server::https(move |got| {
         let served = Arc::clone(&served);
         async move {
             let port = got.header("host").rsplit(':').next().unwrap().to_owned();
@@ -250,7 +250,7 @@ async fn keys_are_found_by_the_issuer_over_tls_rotated_and_used_while_it_is_down
         }
     })
     .await;
-    let name = format!("https://issuer.example:{}", server.port);
+    let name = format!("https://issuer.example:{}", issuer_server.port);
     let config = JwtIssuer {
         issuer: name.clone(),
         ca_file: Some(fixture("tls/ca.pem").to_string_lossy().into_owned()),
@@ -266,7 +266,7 @@ async fn keys_are_found_by_the_issuer_over_tls_rotated_and_used_while_it_is_down
     // Many at once are one reading: discovery and keys.
     let all = (0..20).map(|_| under.bearer(&old));
     assert!(futures::future::join_all(all).await.iter().all(Result::is_ok));
-    assert_eq!((server.count(), under.refreshes("read")), (2, 1));
+    assert_eq!((issuer_server.count(), under.refreshes("read")), (2, 1));
 
     // A key that is not there is looked for, but not again and again.
     *keys.lock() = Some(key_set(&[&second]));
@@ -298,11 +298,11 @@ async fn keys_are_found_by_the_issuer_over_tls_rotated_and_used_while_it_is_down
     under.bearer(&fresh).await.unwrap();
 
     // A change of something else keeps the keys.
-    let before = server.count();
+    let before = issuer_server.count();
     let live = Live { limits: Limits { request_burst: 7, ..Limits::default() }, ..Live::clone(&under.live.borrow()) };
     under.live.send_replace(Arc::new(live));
     under.bearer(&fresh).await.unwrap();
-    assert!(server.count() <= before + 2);
+    assert!(issuer_server.count() <= before + 2);
 
     // Never seen at all: come again, and not "your token is bad".
     let access = Access { jwt: vec![config], ..Access::default() };
@@ -325,7 +325,7 @@ async fn unknown_keys_do_not_hammer_the_issuer() {
     under.bearer(&first.sign(&claims())).await.unwrap();
     for i in 0..50 {
         let header = Header { kid: Some(format!("made-up-{i}")), ..Header::new(Algorithm::ES256) };
-        let token = encode(&header, &claims(), &first.key).unwrap();
+        let token = encode(&header, &claims(), &first.private).unwrap();
         assert_eq!(under.bearer(&token).await.unwrap_err().kind, Kind::Unauthenticated);
     }
     assert_eq!(server.count(), 1, "the gap is not over");

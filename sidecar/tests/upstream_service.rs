@@ -176,6 +176,31 @@ async fn an_order_through_the_sidecar_in_every_binding_and_version_behind_it() {
 }
 
 #[tokio::test]
+async fn the_agents_own_card_fills_ours() {
+    let agent = Agent::start(JSONRPC, |_, p| unknown(&p)).await;
+    let (mut ctx, metrics) = Side::context(agent.port);
+    let mut live = outrigger_protocol::config::Live::clone(&ctx.live.borrow());
+    live.card = json!({"name": "ours", "description": "ours too", "version": "1", "skills": []});
+    ctx.live = tokio::sync::watch::channel(Arc::new(live)).1;
+    let store = Arc::new(Memory::new(ctx.live.clone(), metrics.clone()));
+    let side = Side::on(ctx, metrics, store);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let request = Request::get("/.well-known/agent-card.json").body(Body::empty()).unwrap();
+        let answer = side.service.router().oneshot(request).await.unwrap().into_body().collect().await.unwrap();
+        let card: Value = serde_json::from_slice(&answer.to_bytes()).unwrap();
+        if card["skills"][0]["id"] == "s" {
+            assert_eq!((&card["name"], &card["description"]), (&json!("ours"), &json!("ours too")), "ours come first");
+            assert_eq!(card["defaultInputModes"], json!(["text/plain"]));
+            assert!(!card.to_string().contains("localhost"), "its URLs are nobody's business: {card}");
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{card}");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
 async fn a_stream_through_the_sidecar() {
     let hold = Arc::new(Semaphore::new(0));
     let agent = Agent::start(JSONRPC, move |o, p| seller(o, &p, &hold)).await;

@@ -51,7 +51,7 @@ fn same(a: u128, b: u128, bits: u8) -> bool {
 pub enum Reach {
     /// From everywhere.
     Public,
-    /// Within a site or a cluster: RFC 1918, shared (100.64.0.0/10), unique local (fc00::/7).
+    /// Within a site or a cluster: RFC 1918, shared (100.64.0.0/10), unique local (`fc00::/7`).
     Private,
     /// This machine.
     Loopback,
@@ -90,10 +90,8 @@ pub fn reach(address: IpAddr) -> Reach {
 
 fn reach_v4(address: Ipv4Addr) -> Reach {
     match address.octets() {
-        // The agent of one platform's hypervisor, with a public look.
-        [168, 63, 129, 16] => Reach::Platform,
-        // Metadata of another platform, within the shared network.
-        [100, 100, 100, 200] => Reach::Platform,
+        // The agent of one platform's hypervisor, with a public look; metadata of another, within the shared network.
+        [168, 63, 129, 16] | [100, 100, 100, 200] => Reach::Platform,
         [10, ..] | [192, 168, ..] => Reach::Private,
         [172, b, ..] if b & 0xf0 == 16 => Reach::Private,
         [100, b, ..] if b & 0xc0 == 64 => Reach::Private,

@@ -80,16 +80,13 @@ impl Target {
         if authority.contains('@') {
             return Err(BadTarget::UserInfo);
         }
-        let (host, port) = match authority.strip_prefix('[') {
-            Some(inner) => {
-                let (inner, port) = inner.split_once(']').ok_or(BadTarget::Host)?;
-                let address: std::net::Ipv6Addr = inner.parse().map_err(|_| BadTarget::Host)?;
-                (address.to_string(), port)
-            }
-            None => {
-                let at = authority.find(':').unwrap_or(authority.len());
-                (host_name(&authority[..at]).ok_or(BadTarget::Host)?, &authority[at..])
-            }
+        let (host, port) = if let Some(inner) = authority.strip_prefix('[') {
+            let (inner, port) = inner.split_once(']').ok_or(BadTarget::Host)?;
+            let address: std::net::Ipv6Addr = inner.parse().map_err(|_| BadTarget::Host)?;
+            (address.to_string(), port)
+        } else {
+            let at = authority.find(':').unwrap_or(authority.len());
+            (host_name(&authority[..at]).ok_or(BadTarget::Host)?, &authority[at..])
         };
         let port = match port.strip_prefix(':') {
             Some(text) if text.bytes().all(|b| b.is_ascii_digit()) => {

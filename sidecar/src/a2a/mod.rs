@@ -4,6 +4,7 @@ pub mod binding;
 pub mod call;
 pub mod card;
 mod client;
+mod desk;
 mod dispatch;
 mod drive;
 pub mod edge;
@@ -39,15 +40,19 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode};
 use outrigger_protocol::a2a::errors::Kind;
 use outrigger_protocol::config::Runtime;
-use outrigger_protocol::status::{CardStatus, PartStatus};
+use outrigger_protocol::status::{CardStatus, InterfaceStatus, PartStatus};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
+use crate::outbound::Waits;
+use crate::outbound::resolve::System;
 use binding::Front;
 use binding::meter::Meter;
 use card::Card;
+use card::truth::Checker;
+use desk::Desk;
 use edge::Edge;
 use executor::http::Http;
 use executor::{BadPath, Executor, Timing};
@@ -92,8 +97,11 @@ pub enum StartError {
 /// The A2A side of the sidecar.
 pub struct Service {
     tasks: Arc<Tasks>,
-    front: Arc<Front<Tasks>>,
+    front: Arc<Front<Desk>>,
     card: Arc<Card>,
+    checker: Arc<Checker>,
+    outlet: Arc<push::Outlet>,
+    sender: Arc<push::Sender>,
     agent: watch::Receiver<PartStatus>,
 }
 
@@ -122,12 +130,15 @@ impl Service {
         store: Arc<dyn Store>,
         metrics: Metrics,
     ) -> Result<Arc<Self>, StartError> {
+        let mut speaks_itself = None;
         let executor: Arc<dyn Executor> = match &ctx.boot.runtime {
             runtime @ Runtime::Http { .. } => {
                 let urls = serde_json::to_string(&*ctx.urls)?;
                 Arc::new(Http::new(runtime, &ctx.token, urls, timing, metrics.clone())?)
             }
-            runtime @ Runtime::A2a { .. } => Arc::new(A2a::new(runtime, timing)?),
+            runtime @ Runtime::A2a { .. } => {
+                Arc::clone(speaks_itself.insert(Arc::new(A2a::new(runtime, timing)?))) as _
+            }
         };
         let gate = Gate::new(ctx.live.clone(), metrics.clone());
         let tasks = Arc::new(Tasks {
@@ -147,23 +158,59 @@ impl Service {
         tokio::spawn(probe::watch_handler(ctx.clone(), executor, timing, Arc::clone(&gate), metrics, status));
         tokio::spawn(lease::keep(Arc::clone(&store), timing, tasks.lost.clone(), ctx.shutdown.clone()));
         tokio::spawn(recover::watch(Arc::clone(&tasks)));
-        tokio::spawn(keep_house(ctx.clone(), store, gate));
-        let meter = Arc::new(Meter::register(&ctx.registry)?);
+        tokio::spawn(keep_house(ctx.clone(), Arc::clone(&store), gate));
         let edge = Edge::new(ctx.live.clone(), edge::Metrics::register(&ctx.registry)?);
-        let front = Front::new(Arc::clone(&tasks), edge, ctx.live.clone(), streams_end(ctx), meter);
-        Ok(Arc::new(Self { tasks, front, card: Arc::new(Card::new(ctx.live.clone())), agent }))
+        let checker = Checker::new(ctx.live.clone(), edge.secret(), &ctx.registry)?;
+        let card = Arc::new(Card::new(ctx.live.clone(), checker.facts()));
+        if let Some(agent) = speaks_itself {
+            let card = Arc::clone(&card);
+            tokio::spawn(agent.follow_card(ctx.shutdown.clone(), move |own| card.set_agent_card(own)));
+        }
+        let outlet = Arc::new(push::Outlet::new(ctx.live.clone(), Arc::new(System), Waits::default()));
+        let sender = push::Sender::start(
+            Arc::clone(&outlet),
+            Arc::clone(&store),
+            push::Metrics::register(&ctx.registry)?,
+            push::Timing::default(),
+            ctx.shutdown.clone(),
+        );
+        let desk = Arc::new(Desk {
+            tasks: Arc::clone(&tasks),
+            configs: push::Configs::new(Arc::clone(&outlet), store),
+            card: Arc::clone(&card),
+            edge: Arc::clone(&edge),
+        });
+        let meter = Arc::new(Meter::register(&ctx.registry)?);
+        let front = Front::new(desk, edge, ctx.live.clone(), streams_end(ctx), meter);
+        Ok(Arc::new(Self { tasks, front, card, checker, outlet, sender, agent }))
     }
 
-    /// What is served on [`outrigger_protocol::config::A2A_PORT`]: all bindings, and the card at its paths.
+    /// From now on the card names only what passes calls of our own to a port that is about to be served. Ends at
+    /// shutdown.
+    pub fn prove(&self, port: u16, shutdown: CancellationToken) -> impl Future<Output = ()> + Send + use<> {
+        self.checker.begin();
+        Arc::clone(&self.checker).run(port, shutdown)
+    }
+
+    /// What is served on [`outrigger_protocol::config::A2A_PORT`]: all bindings, the card and the public keys, the last
+    /// two below the path of a tenant or a proxy too.
     pub fn router(&self) -> axum::Router {
         let mut router = self.front.router();
-        for path in card::PATHS {
-            let card = Arc::clone(&self.card);
+        for prefix in ["", "/{a}", "/{a}/{b}", "/{a}/{b}/{c}"] {
+            for path in card::PATHS {
+                let card = Arc::clone(&self.card);
+                let serve = any(move |request: Request<Body>| async move {
+                    card.respond(request.method(), request.headers(), request.extensions()).await
+                });
+                router = router.route(&format!("{prefix}{path}"), serve);
+            }
+            let (card, outlet) = (Arc::clone(&self.card), Arc::clone(&self.outlet));
             let serve = any(move |request: Request<Body>| {
-                let response = card.respond(request.method(), request.headers());
-                std::future::ready(response)
+                let keys = [card.keys(), outlet.keys()];
+                let set = card::key_set(keys.iter().flatten().map(|k| &**k));
+                std::future::ready(card::answer_keys(request.method(), &set))
             });
-            router = router.route(path, serve);
+            router = router.route(&format!("{prefix}{}", card::KEYS_PATH), serve);
         }
         router
     }
@@ -199,7 +246,22 @@ impl Service {
 
     /// The card as served.
     pub fn card_status(&self) -> CardStatus {
-        CardStatus { digest: self.card.digest() }
+        self.card.status()
+    }
+
+    /// The card, for what else is known of the agent.
+    pub fn card(&self) -> &Arc<Card> {
+        &self.card
+    }
+
+    /// What calls of our own found; empty while nothing is known.
+    pub fn interfaces(&self) -> Vec<InterfaceStatus> {
+        self.checker.facts().borrow().status()
+    }
+
+    /// Receivers of push notifications that were given up.
+    pub fn push_dead_letters(&self) -> u64 {
+        self.sender.dead_letters()
     }
 }
 

@@ -1,5 +1,5 @@
 //! Servers on loopback for requests that leave the pod, and names that lead where a test wants.
-#![allow(missing_docs, dead_code)]
+#![allow(missing_docs, dead_code, clippy::unwrap_used, clippy::panic)]
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -74,7 +74,7 @@ pub(super) struct KeySet {
 struct Key {
     id: Option<String>,
     algorithm: Option<KeyAlgorithm>,
-    key: DecodingKey,
+    public: DecodingKey,
 }
 
 impl Issuer {
@@ -205,8 +205,8 @@ impl KeySet {
         for value in list.iter().take(MAX_KEYS) {
             let Ok(jwk) = serde_json::from_value::<Jwk>(value.clone()) else { continue };
             let signs = matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature));
-            if let (true, Ok(key)) = (signs, DecodingKey::from_jwk(&jwk)) {
-                keys.push(Key { id: jwk.common.key_id, algorithm: jwk.common.key_algorithm, key });
+            if let (true, Ok(public)) = (signs, DecodingKey::from_jwk(&jwk)) {
+                keys.push(Key { id: jwk.common.key_id, algorithm: jwk.common.key_algorithm, public });
             }
         }
         if keys.is_empty() {
@@ -225,7 +225,7 @@ impl KeySet {
             .iter()
             .filter(move |k| kid.is_none() || k.id.as_deref() == kid)
             .filter(move |k| k.algorithm.is_none_or(|a| a == KeyAlgorithm::from(algorithm)))
-            .map(|k| &k.key)
+            .map(|k| &k.public)
             .filter(move |k| k.family() == algorithm.family())
     }
 }

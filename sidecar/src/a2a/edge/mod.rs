@@ -22,6 +22,8 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::call::{Caller, Identity};
+use super::card::truth::SELF_HEADER;
+use super::ids::uuid;
 use crate::outbound::resolve::{Resolver, System};
 use bucket::Buckets;
 use jwt::{Denied, Verifier};
@@ -32,6 +34,8 @@ pub use metrics::Metrics;
 
 /// `issuer` of a caller with an API key.
 pub const API_KEY_ISSUER: &str = "api-key";
+/// Key of the sidecar itself as a caller; it owns no task.
+const SELF_KEY: &str = "outrigger-self";
 /// Longest name of a caller, in bytes.
 pub const MAX_SUBJECT: usize = 512;
 
@@ -45,6 +49,7 @@ pub struct Edge {
     anonymous: Caller,
     resolver: Arc<dyn Resolver>,
     timing: Timing,
+    secret: Arc<str>,
 }
 
 /// What the live configuration asks for, made ready.
@@ -83,6 +88,7 @@ impl Edge {
             anonymous: Caller::anonymous(),
             resolver,
             timing,
+            secret: format!("{}{}", uuid(), uuid()).into(),
         })
     }
 
@@ -92,6 +98,9 @@ impl Edge {
         let gate = self.gate();
         if gate.open && tenant.is_none() {
             return Ok(self.anonymous.clone());
+        }
+        if headers.get(SELF_HEADER).is_some_and(|given| keys::same_text(given.as_bytes(), self.secret.as_bytes())) {
+            return Ok(Caller { key: SELF_KEY.into(), identity: None });
         }
         let identity = match gate.identify(headers).await {
             Ok(identity) => identity,
@@ -104,7 +113,7 @@ impl Edge {
         let limits = &gate.of.limits;
         if limits.max_requests_per_second > 0 {
             // Without the tenant, which anybody can make up.
-            let who = key(identity.as_deref(), None);
+            let who = key(identity.as_deref());
             if let Err(wait) = self.buckets.take(&who, limits.max_requests_per_second, limits.request_burst) {
                 self.metrics.admissions.with_label_values(&[Kind::RateLimited.label()]).inc();
                 let message = format!("more than {} requests in a second", limits.max_requests_per_second);
@@ -119,7 +128,13 @@ impl Edge {
             };
             self.metrics.admissions.with_label_values(&[how]).inc();
         }
-        Ok(Caller { key: key(identity.as_deref(), tenant), identity })
+        Ok(Caller { key: key(identity.as_deref()), identity }.in_tenant(tenant))
+    }
+
+    /// What the sidecar's calls of its own carry in [`SELF_HEADER`]: they are let in as nobody, whatever is asked for.
+    /// New with each start, never logged.
+    pub fn secret(&self) -> Arc<str> {
+        Arc::clone(&self.secret)
     }
 
     /// What a request without credentials is told; for operations that are never anonymous.
@@ -184,7 +199,7 @@ impl Gate {
         {
             return match verifier.verify(&token).await {
                 Ok(identity) => Ok(Some(identity)),
-                Err(denied) => Err(self.denied(denied)),
+                Err(denied) => Err(refusal(denied)),
             };
         }
         if let Some(keys) = &self.keys {
@@ -200,23 +215,23 @@ impl Gate {
     fn unauthenticated(&self, message: &str) -> Error {
         Error::new(Kind::Unauthenticated, message).header("www-authenticate", self.challenge.clone())
     }
+}
 
-    fn denied(&self, denied: Denied) -> Error {
-        match denied {
-            Denied::Invalid(why) => {
-                let message = format!("the token is not accepted: {why}");
-                let challenge = format!("Bearer error=\"invalid_token\", error_description=\"{why}\"");
-                Error::new(Kind::Unauthenticated, message).header("www-authenticate", challenge)
-            }
-            Denied::Scope(scopes) => {
-                let scopes = scopes.join(" ");
-                let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"");
-                Error::new(Kind::Forbidden, format!("the token lacks a scope, want all of: {scopes}"))
-                    .header("www-authenticate", challenge)
-            }
-            Denied::Unavailable => {
-                Error::new(Kind::Unavailable, "the keys of the token's issuer cannot be read now").retry_after(10)
-            }
+fn refusal(denied: Denied) -> Error {
+    match denied {
+        Denied::Invalid(why) => {
+            let message = format!("the token is not accepted: {why}");
+            let challenge = format!("Bearer error=\"invalid_token\", error_description=\"{why}\"");
+            Error::new(Kind::Unauthenticated, message).header("www-authenticate", challenge)
+        }
+        Denied::Scope(scopes) => {
+            let scopes = scopes.join(" ");
+            let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"");
+            Error::new(Kind::Forbidden, format!("the token lacks a scope, want all of: {scopes}"))
+                .header("www-authenticate", challenge)
+        }
+        Denied::Unavailable => {
+            Error::new(Kind::Unavailable, "the keys of the token's issuer cannot be read now").retry_after(10)
         }
     }
 }
@@ -228,23 +243,11 @@ fn bearer(headers: &HeaderMap) -> Option<std::borrow::Cow<'_, str>> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| String::from_utf8_lossy(token.trim_ascii()))
 }
 
-/// A caller that was let in without a tenant, within one: what it owns there is not what it owns elsewhere.
-pub fn within(caller: Caller, tenant: Option<&str>) -> Caller {
-    match tenant {
-        Some(_) => Caller { key: key(caller.identity.as_deref(), tenant), ..caller },
-        None => caller,
-    }
-}
-
 /// Whose tasks they are. A hash: names of callers are long at times and do not belong in file names and logs.
-fn key(identity: Option<&Identity>, tenant: Option<&str>) -> Arc<str> {
-    if identity.is_none() && tenant.is_none() {
-        return "".into();
-    }
+fn key(identity: Option<&Identity>) -> Arc<str> {
+    let Some(Identity { issuer, subject, .. }) = identity else { return "".into() };
     let mut hash = Sha256::new();
-    let tenant = tenant.unwrap_or_default();
-    let (issuer, subject) = identity.map_or(("", ""), |i| (i.issuer.as_str(), i.subject.as_str()));
-    for field in [issuer, subject, tenant] {
+    for field in [issuer, subject] {
         hash.update((field.len() as u64).to_be_bytes());
         hash.update(field.as_bytes());
     }
@@ -263,20 +266,17 @@ mod tests {
             scopes: vec!["changes nothing".into()],
         };
         let all = [
-            key(None, None),
-            key(None, Some("t")),
-            key(None, Some("u")),
-            key(Some(&who("i", "s")), None),
-            key(Some(&who("is", "")), None),
-            key(Some(&who("", "is")), None),
-            key(Some(&who("i", "st")), None),
-            key(Some(&who("i", "s")), Some("t")),
+            key(None),
+            key(Some(&who("i", "s"))),
+            key(Some(&who("is", ""))),
+            key(Some(&who("", "is"))),
+            key(Some(&who("i", "st"))),
         ];
         for (i, a) in all.iter().enumerate() {
             assert!(all[..i].iter().all(|b| a != b), "{i}");
         }
         let other = Identity { scopes: vec![], ..who("i", "s") };
-        assert_eq!(key(Some(&other), None), all[3]);
+        assert_eq!(key(Some(&other)), all[1]);
         assert_eq!(&*all[0], "");
     }
 }
