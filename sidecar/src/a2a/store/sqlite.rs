@@ -60,9 +60,7 @@ impl Sqlite {
     ) -> Result<Self, OpenError> {
         let unusable = |why: String| OpenError::File { path: path.to_owned(), why };
         let (hold, sql) = schema::open(path)?;
-        // Without a pod the file's machine is what a process shares with its predecessor.
-        let pod = std::env::var("POD_UID").unwrap_or_else(|_| "here".into()).replace('/', "-");
-        let owner: Arc<str> = format!("{pod}/{}", crate::a2a::ids::uuid()).into();
+        let owner: Arc<str> = crate::a2a::ids::owner().into();
         let shared = Shared {
             hub: Hub::default(),
             cache: Mutex::default(),
