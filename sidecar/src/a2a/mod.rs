@@ -130,12 +130,15 @@ impl Service {
         store: Arc<dyn Store>,
         metrics: Metrics,
     ) -> Result<Arc<Self>, StartError> {
+        let mut speaks_itself = None;
         let executor: Arc<dyn Executor> = match &ctx.boot.runtime {
             runtime @ Runtime::Http { .. } => {
                 let urls = serde_json::to_string(&*ctx.urls)?;
                 Arc::new(Http::new(runtime, &ctx.token, urls, timing, metrics.clone())?)
             }
-            runtime @ Runtime::A2a { .. } => Arc::new(A2a::new(runtime, timing)?),
+            runtime @ Runtime::A2a { .. } => {
+                Arc::clone(speaks_itself.insert(Arc::new(A2a::new(runtime, timing)?))) as _
+            }
         };
         let gate = Gate::new(ctx.live.clone(), metrics.clone());
         let tasks = Arc::new(Tasks {
@@ -159,6 +162,10 @@ impl Service {
         let edge = Edge::new(ctx.live.clone(), edge::Metrics::register(&ctx.registry)?);
         let checker = Checker::new(ctx.live.clone(), edge.secret(), &ctx.registry)?;
         let card = Arc::new(Card::new(ctx.live.clone(), checker.facts()));
+        if let Some(agent) = speaks_itself {
+            let card = Arc::clone(&card);
+            tokio::spawn(agent.follow_card(ctx.shutdown.clone(), move |own| card.set_agent_card(own)));
+        }
         let outlet = Arc::new(push::Outlet::new(ctx.live.clone(), Arc::new(System), Waits::default()));
         let sender = push::Sender::start(
             Arc::clone(&outlet),
