@@ -60,7 +60,7 @@ impl Sqlite {
     ) -> Result<Self, OpenError> {
         let unusable = |why: String| OpenError::File { path: path.to_owned(), why };
         let (hold, sql) = schema::open(path)?;
-        let owner: Arc<str> = crate::a2a::ids::uuid().into();
+        let owner: Arc<str> = crate::a2a::ids::owner().into();
         let shared = Shared {
             hub: Hub::default(),
             cache: Mutex::default(),
