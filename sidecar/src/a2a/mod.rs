@@ -9,6 +9,7 @@ mod dispatch;
 mod drive;
 pub mod edge;
 pub mod executor;
+mod exposed;
 mod gate;
 mod handover;
 pub mod ids;
@@ -56,10 +57,11 @@ use desk::Desk;
 use edge::Edge;
 use executor::http::Http;
 use executor::{BadPath, Executor, Timing};
+use exposed::Exposed;
 use gate::Gate;
 use metrics::Metrics;
 use service::Tasks;
-use store::{Memory, Store};
+use store::{OpenError, Store};
 use turns::Turns;
 use upstream::executor::{A2a, BadRuntime};
 
@@ -86,6 +88,9 @@ pub enum StartError {
     /// The same of an agent that speaks A2A.
     #[error(transparent)]
     Runtime(#[from] BadRuntime),
+    /// The store that the configuration names cannot be opened.
+    #[error(transparent)]
+    Store(#[from] OpenError),
     /// Two parts use one metric's name.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -102,11 +107,12 @@ pub struct Service {
     checker: Arc<Checker>,
     outlet: Arc<push::Outlet>,
     sender: Arc<push::Sender>,
+    exposed: Arc<Exposed>,
     agent: watch::Receiver<PartStatus>,
 }
 
 impl Service {
-    /// Starts it: with tasks in memory, and a probe of the handler that runs until shutdown.
+    /// Starts it: with the store that the configuration names, and a probe of the handler that runs until shutdown.
     pub fn start(ctx: &Context, skills: Arc<dyn Fn() -> Vec<SkillRef> + Send + Sync>) -> Result<Arc<Self>, StartError> {
         Self::start_with(ctx, skills, Timing::default())
     }
@@ -118,7 +124,7 @@ impl Service {
         timing: Timing,
     ) -> Result<Arc<Self>, StartError> {
         let metrics = Metrics::register(&ctx.registry)?;
-        let store: Arc<dyn Store> = Arc::new(Memory::new(ctx.live.clone(), metrics.clone()));
+        let store = store::open(&ctx.boot.store, ctx.live.clone(), metrics.clone())?;
         Self::start_on(ctx, skills, timing, store, metrics)
     }
 
@@ -130,14 +136,20 @@ impl Service {
         store: Arc<dyn Store>,
         metrics: Metrics,
     ) -> Result<Arc<Self>, StartError> {
-        let mut speaks_itself = None;
+        let edge = Edge::new(ctx.live.clone(), edge::Metrics::register(&ctx.registry)?);
+        let checker = Checker::new(ctx.live.clone(), edge.secret(), &ctx.registry)?;
+        let card = Arc::new(Card::new(ctx.live.clone(), checker.facts()));
+        let outlet = Arc::new(push::Outlet::new(ctx.live.clone(), Arc::new(System), Waits::default()));
+        let receivers = Arc::new(push::Configs::new(Arc::clone(&outlet), Arc::clone(&store)));
         let executor: Arc<dyn Executor> = match &ctx.boot.runtime {
             runtime @ Runtime::Http { .. } => {
                 let urls = serde_json::to_string(&*ctx.urls)?;
                 Arc::new(Http::new(runtime, &ctx.token, urls, timing, metrics.clone())?)
             }
             runtime @ Runtime::A2a { .. } => {
-                Arc::clone(speaks_itself.insert(Arc::new(A2a::new(runtime, timing)?))) as _
+                let (agent, ours) = (A2a::new(runtime, timing)?, Arc::clone(&card));
+                tokio::spawn(agent.follow_card(ctx.shutdown.clone(), move |card| ours.set_agent_card(card)));
+                Arc::new(agent)
             }
         };
         let gate = Gate::new(ctx.live.clone(), metrics.clone());
@@ -149,6 +161,8 @@ impl Service {
             lanes: Arc::default(),
             turns: Arc::new(Turns::default()),
             viewers: Arc::default(),
+            receivers: Arc::clone(&receivers),
+            card: Arc::clone(&card),
             metrics: metrics.clone(),
             skills,
             timing,
@@ -159,30 +173,27 @@ impl Service {
         tokio::spawn(lease::keep(Arc::clone(&store), timing, tasks.lost.clone(), ctx.shutdown.clone()));
         tokio::spawn(recover::watch(Arc::clone(&tasks)));
         tokio::spawn(keep_house(ctx.clone(), Arc::clone(&store), gate));
-        let edge = Edge::new(ctx.live.clone(), edge::Metrics::register(&ctx.registry)?);
-        let checker = Checker::new(ctx.live.clone(), edge.secret(), &ctx.registry)?;
-        let card = Arc::new(Card::new(ctx.live.clone(), checker.facts()));
-        if let Some(agent) = speaks_itself {
-            let card = Arc::clone(&card);
-            tokio::spawn(agent.follow_card(ctx.shutdown.clone(), move |own| card.set_agent_card(own)));
+        let exposed = Arc::new(Exposed::default());
+        {
+            let (exposed, ctx) = (Arc::clone(&exposed), ctx.clone());
+            tokio::spawn(async move { exposed.watch(&ctx.boot.runtime, ctx.shutdown.clone()).await });
         }
-        let outlet = Arc::new(push::Outlet::new(ctx.live.clone(), Arc::new(System), Waits::default()));
         let sender = push::Sender::start(
             Arc::clone(&outlet),
-            Arc::clone(&store),
+            store,
             push::Metrics::register(&ctx.registry)?,
             push::Timing::default(),
             ctx.shutdown.clone(),
         );
         let desk = Arc::new(Desk {
             tasks: Arc::clone(&tasks),
-            configs: push::Configs::new(Arc::clone(&outlet), store),
+            configs: receivers,
             card: Arc::clone(&card),
             edge: Arc::clone(&edge),
         });
         let meter = Arc::new(Meter::register(&ctx.registry)?);
         let front = Front::new(desk, edge, ctx.live.clone(), streams_end(ctx), meter);
-        Ok(Arc::new(Self { tasks, front, card, checker, outlet, sender, agent }))
+        Ok(Arc::new(Self { tasks, front, card, checker, outlet, sender, exposed, agent }))
     }
 
     /// From now on the card names only what passes calls of our own to a port that is about to be served. Ends at
@@ -224,6 +235,11 @@ impl Service {
             .with_state(Arc::clone(&self.tasks))
     }
 
+    /// Whether the task store can be used now.
+    pub fn store_status(&self) -> PartStatus {
+        self.tasks.store.status()
+    }
+
     /// Gives up what this process holds in the store; when its work has ended.
     pub async fn release(&self) {
         let limit = Duration::from_secs(2);
@@ -257,6 +273,11 @@ impl Service {
     /// What calls of our own found; empty while nothing is known.
     pub fn interfaces(&self) -> Vec<InterfaceStatus> {
         self.checker.facts().borrow().status()
+    }
+
+    /// Whether the agent was reached at the pod's address, so that access control can be gone round.
+    pub fn agent_exposed(&self) -> bool {
+        self.exposed.get()
     }
 
     /// Receivers of push notifications that were given up.
