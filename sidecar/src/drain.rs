@@ -88,6 +88,11 @@ impl Drain {
         s.draining_since.is_none() && s.containers.get(container).is_some_and(|c| c.held)
     }
 
+    /// Whether the drain hook of a container was asked: the container is about to end.
+    pub fn asked(&self, container: &str) -> bool {
+        self.state.borrow().containers.get(container).is_some_and(|c| c.held)
+    }
+
     /// Waits until a container may get new work: at once unless it is held by its own drain hook. The caller bounds it.
     pub async fn opened(&self, container: &str) {
         let mut rx = self.state.subscribe();

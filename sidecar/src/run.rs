@@ -184,6 +184,7 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
     context.shutdown.cancel();
     // Turns that were cut say so to callers that still wait.
     let _ = tokio::time::timeout(GRACEFUL, context.drain.idle()).await;
+    service.release().await;
     tasks.wait().await;
     admin_stop.cancel();
     let _ = admin.await;

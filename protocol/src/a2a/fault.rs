@@ -18,14 +18,17 @@ pub enum Fault {
     /// A redirect.
     #[error("the agent answered with a redirect (HTTP status {0}), which is not followed")]
     Redirect(u16),
-    /// An event stream.
-    #[error("the agent answered with an event stream, which outrigger/v1 does not have yet")]
-    Stream,
-    /// 202.
-    #[error("the agent answered 202, which outrigger/v1 does not have yet")]
-    Async,
+    /// A quiet stream; milliseconds.
+    #[error("the agent sent nothing on its stream for {0} ms")]
+    StreamIdle(u64),
+    /// No event after 202; milliseconds.
+    #[error("the agent answered 202 and then sent no event for {0} ms")]
+    AsyncIdle(u64),
+    /// No end after 202; milliseconds.
+    #[error("the agent answered 202 and did not end the turn within {0} ms")]
+    AsyncTimeout(u64),
     /// Another media type.
-    #[error("the agent answered with content type {0:?}, want application/json or text/plain")]
+    #[error("the agent answered with content type {0:?}, want application/json, text/event-stream or text/plain")]
     ContentType(String),
     /// More bytes than allowed.
     #[error("the agent's answer is larger than {0} bytes")]
@@ -58,6 +61,12 @@ pub enum Fault {
         /// Its own reason.
         reason: Option<String>,
     },
+    /// The sidecar came back and cannot know what became of the turn.
+    #[error("the agent's sidecar was restarted before the turn ended")]
+    Restarted,
+    /// The store was away for longer than the lease of this process.
+    #[error("the task store was away for too long, so the turn was stopped")]
+    StoreLost,
     /// The pod stops.
     #[error("the agent was stopped before it answered")]
     Stopped,
@@ -81,8 +90,9 @@ impl Fault {
             Self::Timeout(_) => "turn_timeout",
             Self::Status(_) => "answer_status",
             Self::Redirect(_) => "answer_redirect",
-            Self::Stream => "answer_stream",
-            Self::Async => "answer_async",
+            Self::StreamIdle(_) => "stream_idle",
+            Self::AsyncIdle(_) => "async_idle",
+            Self::AsyncTimeout(_) => "async_timeout",
             Self::ContentType(_) => "answer_content_type",
             Self::TooLarge(_) => "answer_too_large",
             Self::TooDeep => "answer_too_deep",
@@ -91,6 +101,8 @@ impl Fault {
             Self::Empty(_) => "answer_empty",
             Self::MemoTooLarge(_) => "memo_too_large",
             Self::Agent { .. } => "agent_error",
+            Self::Restarted => "agent_restarted",
+            Self::StoreLost => "store_lost",
             Self::Stopped => "agent_stopped",
             Self::QueueTimeout => "queue_timeout",
             Self::Busy(_) => "agent_busy",
@@ -104,6 +116,14 @@ impl Fault {
             Self::Agent { reason: Some(reason), .. } => reason,
             _ => self.reason(),
         }
+    }
+
+    /// Whether the handler may still be at work and should be told that nobody waits.
+    pub fn is_late(&self) -> bool {
+        matches!(
+            self,
+            Self::Timeout(_) | Self::StreamIdle(_) | Self::AsyncIdle(_) | Self::AsyncTimeout(_) | Self::TooLarge(_)
+        )
     }
 
     /// Whether the message was not taken on at all: the task is rejected, not failed.

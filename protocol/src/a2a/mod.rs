@@ -36,5 +36,6 @@ pub mod state;
 pub mod stored;
 pub mod task;
 pub mod turn;
+pub mod update;
 pub mod v03;
 pub mod version;

@@ -17,6 +17,10 @@ pub const MAX_HISTORY_BYTES: usize = 1 << 20;
 pub struct Turn<'a> {
     /// Id of the turn.
     pub id: &'a str,
+    /// How often the turn was handed over, this time included.
+    pub attempt: u32,
+    /// `seq` of the last event of an earlier attempt that was kept.
+    pub last_seq: u64,
     /// The caller's message as JSON.
     pub message: &'a str,
     /// Its text.
@@ -35,10 +39,39 @@ pub struct Turn<'a> {
     pub context: &'a str,
     /// What the context remembers from before the message.
     pub conversation: &'a Conversation,
+    /// Who asks, if it was proved.
+    pub caller: Option<TurnCaller<'a>>,
+    /// `metadata` of the request as JSON.
+    pub metadata: Option<&'a str>,
+    /// Media types that the caller can use.
+    pub accepted_output_modes: &'a [String],
+    /// Extensions that the caller asked for.
+    pub extensions: &'a [String],
     /// Skills as JSON.
     pub skills: &'a str,
     /// Local URLs as JSON.
     pub urls: &'a str,
+}
+
+/// A caller whose identity was proved.
+#[derive(Clone, Copy, Debug)]
+pub struct TurnCaller<'a> {
+    /// Its name at its issuer.
+    pub subject: &'a str,
+    /// Who vouches for it.
+    pub issuer: &'a str,
+    /// What it may do.
+    pub scopes: &'a [String],
+}
+
+fn push_texts(out: &mut String, key: &str, texts: &[String]) {
+    push_key(out, key);
+    out.push('[');
+    for (i, text) in texts.iter().enumerate() {
+        out.push_str(if i > 0 { "," } else { "" });
+        push_text(out, text);
+    }
+    out.push(']');
 }
 
 impl Turn<'_> {
@@ -63,7 +96,10 @@ impl Turn<'_> {
         out.push('"');
         push_key(&mut out, "turn");
         push_text(&mut out, self.id);
-        out.push_str(",\"attempt\":1");
+        let _ = std::fmt::Write::write_fmt(
+            &mut out,
+            format_args!(",\"attempt\":{},\"lastSeq\":{}", self.attempt, self.last_seq),
+        );
         push_key(&mut out, "message");
         out.push_str(self.message);
         push_key(&mut out, "text");
@@ -97,12 +133,38 @@ impl Turn<'_> {
         }
         push_key(&mut out, "messages");
         push_list(&mut out, self.conversation.messages.iter().map(Raw::as_str));
-        out.push_str("},\"caller\":{\"anonymous\":true},\"skills\":");
+        out.push('}');
+        self.write_caller(&mut out);
+        if let Some(metadata) = self.metadata {
+            push_key(&mut out, "metadata");
+            out.push_str(metadata);
+        }
+        if !self.accepted_output_modes.is_empty() {
+            push_texts(&mut out, "acceptedOutputModes", self.accepted_output_modes);
+        }
+        if !self.extensions.is_empty() {
+            push_texts(&mut out, "extensions", self.extensions);
+        }
+        push_key(&mut out, "skills");
         out.push_str(self.skills);
         out.push_str(",\"urls\":");
         out.push_str(self.urls);
         out.push('}');
         out
+    }
+
+    fn write_caller(&self, out: &mut String) {
+        let Some(caller) = &self.caller else {
+            out.push_str(",\"caller\":{\"anonymous\":true}");
+            return;
+        };
+        out.push_str(",\"caller\":{\"anonymous\":false");
+        push_key(out, "subject");
+        push_text(out, caller.subject);
+        push_key(out, "issuer");
+        push_text(out, caller.issuer);
+        push_texts(out, "scopes", caller.scopes);
+        out.push('}');
     }
 }
 
@@ -124,6 +186,8 @@ mod tests {
         let question = raw("{\"q\":1}");
         let turn = Turn {
             id: "turn",
+            attempt: 2,
+            last_seq: 7,
             message: r#"{"messageId":"m","parts":[ {"text":"say \"hi\""} ],"z":1.0}"#,
             text: "say \"hi\"",
             task: "t",
@@ -133,6 +197,10 @@ mod tests {
             artifacts: &artifacts,
             context: "c",
             conversation: &conversation,
+            caller: Some(TurnCaller { subject: "alice", issuer: "https://e.example", scopes: &["order".to_owned()] }),
+            metadata: Some(r#"{"table":4.0}"#),
+            accepted_output_modes: &["text/plain".to_owned()],
+            extensions: &["https://e.example/x".to_owned()],
             skills: r#"[{"name":"menu","path":"/skills/menu"}]"#,
             urls: r#"{"mcp":{},"tasks":"http://127.0.0.1:19900/t/x/tasks"}"#,
         };

@@ -170,7 +170,7 @@ pub fn joined(first: Bytes, more: &[u8]) -> Bytes {
 }
 
 /// The innermost cause says most.
-fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;

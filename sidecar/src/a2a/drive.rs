@@ -4,412 +4,464 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use outrigger_protocol::a2a::answer::{self, Answer, Outcome, Rule, Scope};
-use outrigger_protocol::a2a::conversation::Conversation;
+use futures::{FutureExt, StreamExt, stream};
+use outrigger_protocol::a2a::answer::Events;
 use outrigger_protocol::a2a::errors::Error;
 use outrigger_protocol::a2a::fault::Fault;
-use outrigger_protocol::a2a::message::{UserMessage, notice};
 use outrigger_protocol::a2a::raw::Raw;
 use outrigger_protocol::a2a::state::State;
 use outrigger_protocol::a2a::task::{Change, Task, TurnMark};
-use outrigger_protocol::a2a::turn::Turn;
-use outrigger_protocol::config::Limits;
-use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, timeout_at};
+use outrigger_protocol::config::Recovery;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
 
-use super::executor::http::Reply;
-use super::gate::{Place, Running};
-use super::ids::{Trace, uuid};
-use super::lane::{Entry, Lane};
-use super::probe::CONTAINER;
-use super::service::{LaneEntry, Sent, Tasks, busy, ended, leaving};
-use super::store::{Head, StoreError};
-use crate::drain::Work;
+use super::executor::{TurnEvent, TurnInput, TurnStream};
+use super::handover::{self, Request};
+use super::ids::Trace;
+use super::job::{Held, Job, Kind, Mode, Teller, take_place};
+use super::recover;
+use super::service::{Tasks, busy, ended, leaving};
+use super::store::Head;
+use super::turns::{Post, Registered};
+use super::write::Stop;
 
-/// How often a turn that waits looks whether its container is about to be restarted.
-const HELD_CHECK: Duration = Duration::from_millis(250);
+/// Nothing takes longer than this.
+const FAR: Duration = Duration::from_hours(24 * 365);
+/// Most artifacts and chunks that are written in one change, and most bytes.
+const MAX_GATHERED: (usize, usize) = (128, 1 << 20);
+/// What a stream says after its turn has ended is looked at for this long, to count it.
+const AFTERWORD: Duration = Duration::from_millis(250);
 
-/// Where the result of a turn goes.
-type Caller = oneshot::Sender<Result<Sent, Error>>;
-
-/// One accepted message.
-pub struct Job {
-    tasks: Arc<Tasks>,
-    task: Arc<Task>,
-    lane: LaneEntry,
-    place: Place,
-    work: Work,
-    message: String,
-    text: String,
-    trace: Trace,
-    turn: Arc<str>,
-    kind: Kind,
-}
-
-enum Kind {
-    New(Conversation),
-    FollowUp(Raw),
-}
-
-impl Job {
-    /// A job for a message; counts as work from now on.
-    pub(super) fn new(
-        tasks: &Arc<Tasks>,
-        task: Arc<Task>,
-        lane: LaneEntry,
-        place: Place,
-        message: &UserMessage<'_>,
-        trace: Trace,
-    ) -> Self {
-        Self {
-            tasks: Arc::clone(tasks),
-            task,
-            lane,
-            place,
-            work: tasks.work(),
-            message: message.as_str().to_owned(),
-            text: message.text.clone().into_owned(),
-            trace,
-            turn: uuid().into(),
-            kind: Kind::New(Conversation::default()),
-        }
-    }
-
-    /// The message began the task.
-    pub(super) fn new_task(self, conversation: Conversation) -> Self {
-        Self { kind: Kind::New(conversation), ..self }
-    }
-
-    /// The message goes on with the task; `stored` is its form for the history.
-    pub(super) fn follow_up(self, stored: Raw) -> Self {
-        Self { kind: Kind::FollowUp(stored), ..self }
-    }
-
-    /// Whether the message began the task.
-    pub fn is_new(&self) -> bool {
-        matches!(self.kind, Kind::New(_))
-    }
-
-    /// The task as it was when the message came.
-    pub fn task(&self) -> &Arc<Task> {
-        &self.task
-    }
-}
-
-/// What a turn holds while it is at work.
-struct Held {
-    running: Running,
-    lane: Lane,
-    work: Work,
+/// One turn at work, or on its way there.
+pub(super) struct Driver {
+    pub tasks: Arc<Tasks>,
+    /// The task as this turn last saw it.
+    pub task: Arc<Task>,
+    /// The turn as it is written next.
+    pub mark: TurnMark,
+    pub trace: Trace,
+    pub request: Request,
+    /// What the executor wants to know later.
+    pub own: Option<Raw>,
+    pub teller: Teller,
+    pub lost: watch::Receiver<bool>,
+    pub inbox: Arc<Registered>,
+    follow: watch::Receiver<Head>,
+    /// When the task is shown, whatever has happened by then.
+    show_at: Option<Instant>,
+    /// When a caller has waited long enough and gets the task as it is.
+    tell_at: Option<Instant>,
+    /// Whether the turn was handed over: only then can it be somebody else's.
+    at_work: bool,
 }
 
 /// How a wait ended.
-enum Wait<T> {
+pub(super) enum Wait<T> {
     Done(T),
-    /// The task ended meanwhile, by a cancel.
-    Ended(Arc<Task>),
+    /// The task ended meanwhile, by a cancel, or it is another's.
+    Over(Arc<Task>),
     /// The process ends.
     Stopped,
+    /// The lease may be another's.
+    Lost,
     /// Not in time.
     Late,
 }
 
-/// Runs a job to its end. `at_start`: reply when the turn is at work, not when it is done.
-pub async fn run(job: Job, reply: Option<Caller>, at_start: bool) {
-    let Job { tasks, task, lane, place, work, message, text, trace, turn, kind } = job;
-    let mut reply = reply;
-    let mut tell = |result| {
-        if let Some(reply) = reply.take() {
-            // A caller that went away is no reason to stop.
-            let _ = reply.send(result);
-        }
-    };
-    let mut driver = Driver { tasks: &tasks, turn: &turn, attempt: 1, trace: &trace };
-    let Ok(mut follow) = tasks.store.subscribe(&task.id).await else {
-        return tell(Err(Error::task_not_found(&task.id)));
-    };
-    let queue_limit = Duration::from_millis(tasks.limits().queue_timeout_ms);
-    let until = Instant::now() + queue_limit;
-    let is_new = matches!(kind, Kind::New(_));
+enum Woke {
+    Head(bool),
+    Show,
+    Time,
+}
 
-    let placed = pin!(take_place(&tasks, lane, place, work));
-    let held = match driver.wait(&task.id, &mut follow, until, placed).await {
-        Wait::Done(Some(held)) => held,
-        Wait::Ended(task) if is_new => return tell(Ok(Sent::Task(task))),
-        Wait::Ended(task) => return tell(Err(ended(&task))),
-        // The task of a follow-up stays as it was: nobody has seen the message.
-        Wait::Stopped if !is_new => return tell(Err(leaving())),
-        _ if !is_new => return tell(Err(busy("there was no place for this message in time"))),
-        Wait::Stopped => return tell(Ok(driver.fail(task, &Fault::Stopped, None).await)),
-        Wait::Done(None) | Wait::Late => return tell(Ok(driver.fail(task, &Fault::QueueTimeout, None).await)),
-    };
+enum Got {
+    Event(Option<TurnEvent>),
+    Post(Post),
+}
 
-    let (met, started) = match driver.start(&task, &kind).await {
-        Ok(started) => started,
-        Err(error) => return tell(Err(error)),
+/// How the work on a turn ended.
+enum End {
+    /// Its end is written.
+    Rested,
+    /// It has none, for a reason.
+    Failed(Fault),
+    Over(Arc<Task>),
+    Stopped,
+    Lost,
+}
+
+/// Runs a job to its end.
+pub(super) async fn run(job: Job, teller: Teller) {
+    let Job { tasks, task, lane, place, work, turn, trace, request, keys, kind } = job;
+    let mut teller = teller;
+    let Ok(follow) = tasks.store.subscribe(&task.id).await else {
+        return teller.tell(Err(Error::task_not_found(&task.id)));
     };
-    if at_start {
-        tell(Ok(Sent::Task(Arc::clone(&started))));
+    let now = Instant::now();
+    let limits = Arc::new(tasks.limits());
+    let until = now + Duration::from_millis(limits.queue_timeout_ms);
+    let mark = match &kind {
+        Kind::Again { mark, .. } => mark.clone(),
+        _ => TurnMark { id: turn, began: jiff::Timestamp::now(), ..TurnMark::default() },
+    };
+    let show_at = (teller.mode == Mode::Stream && !task.revealed).then(|| now + tasks.timing.reveal);
+    let patient = teller.mode == Mode::Rest && teller.waits();
+    let tell_at = patient.then(|| now + Duration::from_millis(limits.wait_timeout_ms));
+    let (_, own) = handover::read(task.attachment.as_ref());
+    let mut driver = Driver {
+        inbox: Arc::new(tasks.turns.register(&mark.id)),
+        lost: tasks.lost.subscribe(),
+        tasks: Arc::clone(&tasks),
+        task,
+        mark,
+        trace,
+        request,
+        own,
+        teller,
+        follow,
+        show_at,
+        tell_at,
+        at_work: false,
+    };
+    let is_follow_up = matches!(kind, Kind::FollowUp { .. });
+    if driver.teller.mode == Mode::Stream && driver.task.revealed && !is_follow_up {
+        driver.teller_shows();
     }
-    let conversation = match kind {
-        Kind::New(conversation) => conversation,
-        Kind::FollowUp(_) => driver.conversation_before(&started).await,
+    let placed = pin!(take_place(Arc::clone(&tasks), lane, place, work));
+    let held = match driver.wait(until, placed).await {
+        Wait::Done(Some(held)) => held,
+        Wait::Over(task) if is_follow_up => return driver.teller.tell(Err(ended(&task))),
+        Wait::Over(task) => return driver.teller.tell_task(&task),
+        // The task of a follow-up stays as it was: nobody has seen the message.
+        Wait::Stopped if is_follow_up => return driver.teller.tell(Err(leaving())),
+        _ if is_follow_up => return driver.teller.tell(Err(busy("there was no place for this message in time"))),
+        // Nobody has seen it, and another process will hand it over.
+        Wait::Stopped if tasks.outlives_this() => return driver.teller.tell(Err(leaving())),
+        Wait::Stopped => return driver.fail(&Fault::Stopped, None).await,
+        Wait::Done(None) | Wait::Late | Wait::Lost => return driver.fail(&Fault::QueueTimeout, None).await,
     };
+    let Some((met, reattach)) = driver.start(kind, &keys, until).await else { return };
+    if driver.teller.mode == Mode::Start || is_follow_up && driver.teller.mode == Mode::Stream {
+        driver.teller.first = Arc::clone(&driver.task);
+        let task = Arc::clone(&driver.task);
+        driver.teller.tell_task(&task);
+    }
     let began = Instant::now();
-    let limits = tasks.limits();
-    let body = driver.turn_json(&met, is_new, &message, &text, &conversation);
-    drop((message, text, conversation));
-    let asked = pin!(tasks.executor.turn(&turn, body, &trace, &limits, until));
-    let answered = driver.wait(&started.id, &mut follow, far_away(&limits, queue_limit), asked).await;
-    tasks.metrics.turn_seconds.observe(began.elapsed().as_secs_f64());
-    let cancel = match answered {
-        Wait::Done(Ok(answer)) => {
-            tell(Ok(driver.finish(started, answer).await));
-            false
-        }
-        Wait::Done(Err(fault)) => {
-            tell(Ok(driver.fail(started, &fault, None).await));
-            matches!(fault, Fault::Timeout(_))
-        }
-        Wait::Ended(task) => {
-            tell(Ok(Sent::Task(task)));
-            true
-        }
-        Wait::Stopped => {
-            tell(Ok(driver.fail(started, &Fault::Stopped, None).await));
-            true
-        }
-        Wait::Late => {
-            tell(Ok(driver.fail(started, &Fault::Timeout(limits.turn_timeout_ms), None).await));
-            true
-        }
+    let input = TurnInput {
+        id: Arc::clone(&driver.mark.id),
+        attempt: driver.mark.attempt,
+        last_seq: driver.mark.seq,
+        message: met.message,
+        text: met.text,
+        is_new: met.is_new,
+        task: met.task,
+        conversation: met.conversation,
+        caller: driver.request.caller(&driver.task.caller),
+        metadata: driver.request.metadata.clone(),
+        accepted_output_modes: driver.request.accepted_output_modes.clone(),
+        extensions: driver.request.extensions.clone(),
+        skills: (tasks.skills)(),
+        attachment: driver.own.clone(),
+        trace: driver.trace.clone(),
+        limits,
+        busy_until: until,
     };
+    let mut stream = Some(if reattach {
+        let lost = || stream::once(async { TurnEvent::Fault { fault: Fault::Restarted, memo: None } }).boxed();
+        tasks.executor.reattach(input, driver.mark.asynchronous).unwrap_or_else(lost)
+    } else {
+        tasks.executor.turn(input)
+    });
     let Held { running, lane, work } = held;
+    let mut running = Some(running);
+    let end = driver.work(&mut stream, &mut running).await;
+    tasks.metrics.turn_seconds.observe(began.elapsed().as_secs_f64());
+    let cancel = driver.finish(end).await;
+    let Driver { mark, own, .. } = driver;
     drop((running, lane));
+    match stream {
+        Some(stream) if !cancel => count_afterword(&tasks, stream).await,
+        stream => drop(stream),
+    }
     if cancel {
-        tasks.executor.cancel(&turn).await;
+        tasks.executor.cancel(&mark.id, own.as_ref()).await;
     }
     drop(work);
 }
 
-/// The executor bounds itself; this is the bound of the bound.
-fn far_away(limits: &Limits, queue_limit: Duration) -> Instant {
-    Instant::now() + Duration::from_millis(limits.turn_timeout_ms) * 2 + queue_limit + Duration::from_mins(1)
+/// The message of a turn, and its task as the message met it.
+pub(super) struct Met {
+    pub task: Arc<Task>,
+    pub is_new: bool,
+    pub message: Arc<str>,
+    pub text: Arc<str>,
+    pub conversation: outrigger_protocol::a2a::conversation::Conversation,
 }
 
-/// First the task's lane, then a place at work, then a container that is not about to be restarted.
-///
-/// A turn that waits counts as work, but not against a container that waits for its work to end before it restarts:
-/// each would wait for the other.
-async fn take_place(tasks: &Tasks, lane: LaneEntry, place: Place, work: Work) -> Option<Held> {
-    let drain = &tasks.ctx.drain;
-    let mut work = Some(work);
-    let mut queue = pin!(async {
-        let lane = match lane {
-            Entry::Free(lane) => lane,
-            Entry::Wait(rx) => rx.await.ok()?,
-        };
-        Some((place.run().await?, lane))
-    });
-    let (running, lane) = loop {
-        tokio::select! {
-            biased;
-            placed = &mut queue => break placed?,
-            () = tokio::time::sleep(HELD_CHECK) => {
-                if drain.held(CONTAINER) {
-                    work = None;
-                } else if work.is_none() {
-                    work = Some(tasks.work());
+impl Driver {
+    /// A task that is shown now; a stream begins.
+    pub fn teller_shows(&mut self) {
+        if self.teller.mode == Mode::Stream && self.teller.waits() {
+            let task = Arc::clone(&self.task);
+            self.teller.tell_task(&task);
+        }
+    }
+
+    /// Shows the task, and gives it to a caller that has waited long enough.
+    async fn show(&mut self, waited: bool) {
+        if !self.task.revealed && self.put(Change { reveal: true, ..Change::default() }, false).await.is_err() {
+            // Whatever it is: the turn meets it again.
+            return;
+        }
+        if waited || self.teller.mode == Mode::Stream {
+            let task = Arc::clone(&self.task);
+            self.teller.tell_task(&task);
+        }
+    }
+
+    /// Looks at the task; gives it if this turn has nothing to do with it any more.
+    async fn look(&mut self) -> Option<Arc<Task>> {
+        let current = self.tasks.store.get(&self.task.id).await.ok()?;
+        let mine = if self.at_work { self.is_mine(&current) } else { !current.state.is_terminal() };
+        if !mine {
+            return Some(current);
+        }
+        self.task = current;
+        None
+    }
+
+    pub(super) async fn wait<T>(&mut self, until: Instant, work: Pin<&mut impl Future<Output = T>>) -> Wait<T> {
+        let mut work = work;
+        loop {
+            let epoch = self.task.epoch;
+            let wake_at = [self.show_at, self.tell_at].into_iter().flatten().fold(until, Instant::min);
+            let woke = {
+                let Self { follow, lost, inbox, tasks, at_work, .. } = self;
+                tokio::select! {
+                    biased;
+                    alive = async {
+                        follow.wait_for(|h| h.state.is_terminal() || h.epoch > epoch).await.is_ok()
+                    } => Woke::Head(alive),
+                    done = &mut work => return Wait::Done(done),
+                    () = tasks.ctx.shutdown.cancelled() => return Wait::Stopped,
+                    _ = lost.wait_for(|l| *l), if *at_work => return Wait::Lost,
+                    () = inbox.shown() => Woke::Show,
+                    () = sleep_until(wake_at) => Woke::Time,
                 }
+            };
+            match woke {
+                Woke::Head(alive) => {
+                    if let Some(over) = self.look().await {
+                        return Wait::Over(over);
+                    }
+                    if !alive && let Ok(follow) = self.tasks.store.subscribe(&self.task.id).await {
+                        self.follow = follow;
+                    }
+                    // A store that is away, or a head that is newer than what can be read yet.
+                    if self.task.epoch == epoch {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                }
+                Woke::Show => self.show(false).await,
+                Woke::Time if wake_at >= until => return Wait::Late,
+                Woke::Time => {
+                    let waited = self.tell_at.is_some_and(|at| at <= wake_at);
+                    self.show_at = None;
+                    if waited {
+                        self.tell_at = None;
+                    }
+                    self.show(waited).await;
+                }
+            }
+        }
+    }
+
+    /// Takes events until the turn ends. `running` is given back when the agent answers later.
+    async fn work<R>(&mut self, stream: &mut Option<TurnStream>, running: &mut Option<R>) -> End {
+        self.at_work = true;
+        let mut next: Option<TurnEvent> = None;
+        let mut events: Option<Events> = None;
+        let (mut idle_at, mut last_at) = (Instant::now() + FAR, Instant::now() + FAR);
+        loop {
+            let event = if let Some(event) = next.take() {
+                event
+            } else {
+                let inbox = Arc::clone(&self.inbox);
+                let got = async {
+                    match stream.as_mut().filter(|_| events.is_none()) {
+                        Some(stream) => Got::Event(stream.next().await),
+                        None => Got::Post(inbox.next().await),
+                    }
+                };
+                let got = match self.wait(idle_at.min(last_at), pin!(got)).await {
+                    Wait::Done(got) => got,
+                    Wait::Over(task) => return End::Over(task),
+                    Wait::Stopped => return End::Stopped,
+                    Wait::Lost => return End::Lost,
+                    Wait::Late => {
+                        let limits = self.tasks.limits();
+                        let idle = Fault::AsyncIdle(limits.async_idle_timeout_ms);
+                        let last = Fault::AsyncTimeout(limits.async_timeout_ms);
+                        return End::Failed(if Instant::now() >= last_at { last } else { idle });
+                    }
+                };
+                match (got, &mut events) {
+                    (Got::Event(Some(event)), _) => event,
+                    (Got::Event(None), _) => {
+                        *stream = None;
+                        return End::Failed(no_end());
+                    }
+                    (Got::Post(post), Some(events)) => {
+                        idle_at = Instant::now() + Duration::from_millis(self.tasks.limits().async_idle_timeout_ms);
+                        match self.take_post(post, events).await {
+                            Ok(true) => return End::Rested,
+                            Ok(false) => continue,
+                            Err(stop) => return self.stopped(stop),
+                        }
+                    }
+                    (Got::Post(_), None) => continue,
+                }
+            };
+            match event {
+                TurnEvent::Started => self.show_soon(),
+                TurnEvent::Repaired(rule) => self.count(rule),
+                TurnEvent::Later => {
+                    let limits = self.tasks.limits();
+                    idle_at = Instant::now() + Duration::from_millis(limits.async_idle_timeout_ms);
+                    let gone = jiff::Timestamp::now().duration_since(self.mark.began).unsigned_abs();
+                    last_at = Instant::now() + Duration::from_millis(limits.async_timeout_ms).saturating_sub(gone);
+                    events = Some(Events::new(Arc::clone(&self.mark.id), &self.task.artifacts));
+                    self.mark.asynchronous = true;
+                    if let Err(stop) = self.put(Change { reveal: true, ..Change::default() }, false).await {
+                        return self.stopped(stop);
+                    }
+                    self.teller_shows();
+                    *stream = None;
+                    *running = None;
+                }
+                TurnEvent::Change(change) => {
+                    let (change, after) = self.gather(change, stream);
+                    next = after;
+                    if change.state.is_some_and(|s| s.is_terminal() || s.is_interrupted()) {
+                        self.end(TurnEvent::Change(change)).await;
+                        return End::Rested;
+                    }
+                    if let Err(stop) = self.progress(change).await {
+                        return self.stopped(stop);
+                    }
+                }
+                end => {
+                    self.end(end).await;
+                    return End::Rested;
+                }
+            }
+        }
+    }
+
+    /// A stream of the agent's began: its task is not hidden for long.
+    fn show_soon(&mut self) {
+        if !self.task.revealed {
+            let at = Instant::now() + self.tasks.timing.reveal;
+            self.show_at = Some(self.show_at.map_or(at, |before| before.min(at)));
+        }
+    }
+
+    /// Joins a change with those that are there already, as long as the order of what is seen stays.
+    fn gather(&mut self, first: Change, source: &mut Option<TurnStream>) -> (Change, Option<TurnEvent>) {
+        self.mark.seq += 1;
+        let mut change = first;
+        let Some(stream) = source.as_mut() else { return (change, None) };
+        let (mut updates, mut bytes) = (change.artifacts.len(), change.size());
+        while change.state.is_none() && updates < MAX_GATHERED.0 && bytes < MAX_GATHERED.1 {
+            match stream.next().now_or_never() {
+                Some(Some(TurnEvent::Change(more))) => {
+                    self.mark.seq += 1;
+                    updates += more.artifacts.len();
+                    bytes += more.size();
+                    join(&mut change, more);
+                }
+                Some(Some(TurnEvent::Repaired(rule))) => self.count(rule),
+                Some(Some(other)) => return (change, Some(other)),
+                Some(None) => {
+                    *source = None;
+                    return (change, Some(TurnEvent::Fault { fault: no_end(), memo: None }));
+                }
+                None => break,
+            }
+        }
+        (change, None)
+    }
+
+    fn stopped(&self, stop: Stop) -> End {
+        match stop {
+            Stop::Over(task) => End::Over(task),
+            Stop::Gone => End::Over(Arc::clone(&self.task)),
+            Stop::Lost => End::Lost,
+            Stop::Refused(why) => End::Failed(Fault::Store(why)),
+        }
+    }
+
+    /// Writes and tells how it ended; says whether the agent should be told to stop.
+    async fn finish(&mut self, end: End) -> bool {
+        let redeliver = self.tasks.ctx.live.borrow().turns.recovery == Recovery::Redeliver;
+        match end {
+            End::Rested => false,
+            End::Failed(fault) => {
+                self.fail(&fault, None).await;
+                fault.is_late() || matches!(fault, Fault::Store(_))
+            }
+            End::Over(task) => {
+                self.teller.tell_task(&task);
+                true
+            }
+            End::Stopped if self.tasks.leaves_behind(redeliver, self.mark.asynchronous) => {
+                self.teller.tell(Err(leaving()));
+                !self.mark.asynchronous
+            }
+            End::Stopped => {
+                self.fail(&Fault::Stopped, None).await;
+                true
+            }
+            End::Lost if redeliver => {
+                self.teller.tell(Err(Tasks::away()));
+                let (tasks, task) = (Arc::clone(&self.tasks), Arc::clone(&self.task));
+                tokio::spawn(recover::after_outage(tasks, task));
+                true
+            }
+            End::Lost => {
+                let fault = Fault::StoreLost;
+                self.teller.tell(Err(Tasks::away()));
+                self.fail(&fault, None).await;
+                true
+            }
+        }
+    }
+
+    pub(super) fn state_at_start(&self) -> Option<State> {
+        (self.task.state != State::Working).then_some(State::Working)
+    }
+}
+
+/// Follows a change by another one: artifacts before the state, the newer memo and attachment win.
+pub(super) fn join(change: &mut Change, more: Change) {
+    change.artifacts.extend(more.artifacts);
+    change.state = more.state;
+    change.said = more.said;
+    change.memo = more.memo.or(change.memo.take());
+    change.attachment = more.attachment.or(change.attachment.take());
+}
+
+fn no_end() -> Fault {
+    Fault::Incomplete("there was no event that ends the turn".into())
+}
+
+async fn count_afterword(tasks: &Tasks, mut stream: TurnStream) {
+    let rest = async {
+        while let Some(event) = stream.next().await {
+            if matches!(event, TurnEvent::Change(_) | TurnEvent::Message { .. }) {
+                tasks.metrics.late.inc();
             }
         }
     };
-    loop {
-        let counted = work.take().unwrap_or_else(|| tasks.work());
-        // In this order: a hook that comes after the look finds the work.
-        if !drain.held(CONTAINER) {
-            return Some(Held { running, lane, work: counted });
-        }
-        drop(counted);
-        drain.opened(CONTAINER).await;
-    }
-}
-
-struct Driver<'a> {
-    tasks: &'a Tasks,
-    turn: &'a Arc<str>,
-    attempt: u32,
-    trace: &'a Trace,
-}
-
-impl Driver<'_> {
-    async fn wait<T>(
-        &self,
-        id: &Arc<str>,
-        follow: &mut watch::Receiver<Head>,
-        until: Instant,
-        work: Pin<&mut impl Future<Output = T>>,
-    ) -> Wait<T> {
-        let id = Arc::clone(id);
-        let end = async {
-            let ended = follow.wait_for(|t| t.state.is_terminal()).await.is_ok();
-            match self.tasks.store.get(&id).await {
-                Ok(task) if ended => task,
-                // The store never forgets a task that lives.
-                _ => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            task = end => Wait::Ended(task),
-            done = timeout_at(until, work) => done.map_or(Wait::Late, Wait::Done),
-            () = self.tasks.ctx.shutdown.cancelled() => Wait::Stopped,
-        }
-    }
-
-    /// Marks the task as at work; a follow-up's message enters the history now. Gives the task as the message met it,
-    /// and as it is.
-    async fn start(&mut self, task: &Arc<Task>, kind: &Kind) -> Result<(Arc<Task>, Arc<Task>), Error> {
-        let mut met = Arc::clone(task);
-        loop {
-            let message = match kind {
-                Kind::New(_) => None,
-                Kind::FollowUp(stored) => Some(stored.clone()),
-            };
-            let change = Change { state: Some(State::Working), message, ..self.change() };
-            match self.tasks.store.append(&met, change, None).await {
-                Ok(started) => return Ok((met, started)),
-                Err(StoreError::Conflict { current, .. }) => met = current,
-                Err(StoreError::Refused(_)) => return Err(ended(&met)),
-                Err(StoreError::NotFound) => return Err(Error::task_not_found(&met.id)),
-                Err(e) => return Err(busy(&e.to_string())),
-            }
-        }
-    }
-
-    fn change(&mut self) -> Change {
-        let turn = TurnMark { id: Arc::clone(self.turn), attempt: self.attempt, ..TurnMark::default() };
-        Change { turn: Some(turn), ..Change::default() }
-    }
-
-    /// What the context remembered before the message that just entered it.
-    async fn conversation_before(&self, task: &Task) -> Conversation {
-        let mut conversation = self.tasks.store.conversation(&task.caller, &task.context_id).await.unwrap_or_default();
-        if let Some(newest) = task.history.last()
-            && let Some(at) = conversation.messages.iter().rposition(|m| m == newest)
-        {
-            conversation.messages.remove(at);
-        }
-        conversation
-    }
-
-    fn turn_json(&self, met: &Task, is_new: bool, message: &str, text: &str, conversation: &Conversation) -> Bytes {
-        let skills = (self.tasks.skills)();
-        let skills =
-            if skills.is_empty() { "[]".to_owned() } else { serde_json::to_string(&skills).unwrap_or_default() };
-        let turn = Turn {
-            id: self.turn,
-            message,
-            text,
-            task: &met.id,
-            state: met.state,
-            // The history of a new task is the message itself.
-            history: if is_new { &[] } else { &met.history },
-            said: met.said.as_ref(),
-            artifacts: &met.artifacts,
-            context: &met.context_id,
-            conversation,
-            skills: &skills,
-            urls: &self.tasks.urls,
-        };
-        Bytes::from(turn.to_json())
-    }
-
-    /// Takes the handler's answer.
-    async fn finish(&mut self, task: Arc<Task>, reply: Reply) -> Sent {
-        let Reply { form, body, mut repairs } = reply;
-        let read = {
-            let scope = Scope { task: &task.id, context: &task.context_id, new_id: &uuid };
-            answer::read(&form, &body, &scope, &mut repairs)
-        };
-        drop(body);
-        self.count(&repairs);
-        let Answer { outcome, memo } = match read {
-            Ok(answer) => answer,
-            Err(fault) => return self.fail(task, &fault, None).await,
-        };
-        match outcome {
-            Outcome::Change(change) => {
-                let Change { turn, .. } = self.change();
-                self.commit(task, Change { turn, memo, reveal: true, ..change }).await
-            }
-            Outcome::Error(fault) => self.fail(task, &fault, memo).await,
-            Outcome::Message(message) if !task.revealed => {
-                let direct = message.to_raw(&task.context_id, None);
-                match self.tasks.store.withdraw(&task, memo, &direct).await {
-                    Ok(()) => Sent::Message(direct),
-                    Err(e) => self.fail(task, &Fault::Store(e.to_string()), None).await,
-                }
-            }
-            Outcome::Message(message) => {
-                self.count(&[Rule::MessageForTask]);
-                let said = message.to_raw(&task.context_id, Some(&task.id));
-                let end =
-                    Change { state: Some(State::Completed), said: Some(said), memo, reveal: true, ..self.change() };
-                self.commit(task, end).await
-            }
-        }
-    }
-
-    fn count(&self, repairs: &[Rule]) {
-        for rule in repairs {
-            self.tasks.metrics.repairs.with_label_values(&[rule.label()]).inc();
-            let (turn, trace) = (&**self.turn, self.trace.id());
-            tracing::debug!(target: "protocol", rule = rule.label(), turn, trace, "the agent's answer was repaired");
-        }
-    }
-
-    /// Writes the end of the turn. A task that ended meanwhile stays as it is.
-    async fn commit(&mut self, task: Arc<Task>, change: Change) -> Sent {
-        let mut task = task;
-        loop {
-            match self.tasks.store.append(&task, change.clone(), None).await {
-                Ok(task) => return Sent::Task(task),
-                Err(StoreError::Conflict { current, .. }) if current.state.is_terminal() => {
-                    self.tasks.metrics.late.inc();
-                    return Sent::Task(current);
-                }
-                Err(StoreError::Conflict { current, .. }) => task = current,
-                Err(StoreError::NotFound) => return Sent::Task(task),
-                Err(e) => return Box::pin(self.fail(task, &Fault::Store(e.to_string()), None)).await,
-            }
-        }
-    }
-
-    /// Ends the task with a fault.
-    async fn fail(&mut self, task: Arc<Task>, fault: &Fault, memo: Option<Raw>) -> Sent {
-        self.tasks.metrics.failures.with_label_values(&[fault.reason()]).inc();
-        let (id, turn, trace, reason) = (&*task.id, &**self.turn, self.trace.id(), fault.reason());
-        if matches!(fault, Fault::Agent { .. }) {
-            tracing::info!(target: "business", task = id, turn, trace, reason, "the agent failed the task");
-        } else {
-            tracing::warn!(target: "business", task = id, turn, trace, reason, %fault, "turn without an answer");
-        }
-        let state = if fault.rejects() { State::Rejected } else { State::Failed };
-        let said = notice(&uuid(), &task.context_id, &task.id, &fault.to_string(), fault.shown_reason());
-        let change = Change { state: Some(state), said: Some(said), memo, reveal: true, ..self.change() };
-        let mut task = task;
-        loop {
-            match self.tasks.store.append(&task, change.clone(), None).await {
-                Ok(task) => return Sent::Task(task),
-                Err(StoreError::Conflict { current, .. }) if !current.state.is_terminal() => task = current,
-                Err(StoreError::Conflict { current, .. }) => return Sent::Task(current),
-                Err(e) => {
-                    tracing::error!(target: "business", task = &*task.id, error = %e, "the end of a task was not stored");
-                    return Sent::Task(task);
-                }
-            }
-        }
-    }
+    let _ = timeout(AFTERWORD, rest).await;
 }

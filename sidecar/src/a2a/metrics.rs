@@ -22,8 +22,16 @@ pub struct Metrics {
     pub failures: IntCounterVec,
     /// Turns that were sent again.
     pub retries: IntCounterVec,
-    /// Answers that came after their task had ended.
+    /// Answers and events that came after their task or turn had ended.
     pub late: IntCounter,
+    /// Results that could not be stored in the end.
+    pub results_lost: IntCounter,
+    /// Messages that had come before.
+    pub replays: IntCounter,
+    /// Tasks of processes that are gone.
+    pub recovered: IntCounterVec,
+    /// Streams that are open.
+    pub streams: IntGauge,
     /// Whether the handler answered its last probe.
     pub agent_up: IntGauge,
 }
@@ -88,8 +96,22 @@ impl Metrics {
             )?,
             late: counter(
                 "outrigger_a2a_late_answers_total",
-                "Answers of the handler that were dropped because their task had ended.",
+                "Answers and events of the handler that were dropped because their task or turn had ended.",
             )?,
+            results_lost: counter(
+                "outrigger_a2a_results_lost_total",
+                "Ends of turns that were not stored, as the task store was away for too long.",
+            )?,
+            replays: counter(
+                "outrigger_a2a_replays_total",
+                "Messages that had come before and were answered from what they led to then.",
+            )?,
+            recovered: counters(
+                "outrigger_a2a_tasks_recovered_total",
+                "Tasks whose process was gone: reattached, redelivered or failed.",
+                &["outcome"],
+            )?,
+            streams: gauge("outrigger_a2a_streams", "Streams of tasks that are open.")?,
             agent_up: gauge("outrigger_a2a_agent_up", "Whether the handler answered its last probe (1) or not (0).")?,
         })
     }

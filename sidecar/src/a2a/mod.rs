@@ -4,27 +4,36 @@ pub mod binding;
 pub mod call;
 pub mod card;
 mod client;
-mod desk;
 mod dispatch;
 mod drive;
 pub mod edge;
 pub mod executor;
 mod gate;
+mod handover;
 pub(crate) mod ids;
+mod job;
+mod keys;
 mod lane;
+mod lease;
 pub mod metrics;
 mod probe;
 pub mod push;
+mod recover;
 mod service;
 pub mod signer;
+mod start;
 pub mod store;
+mod stream;
+mod turns;
+mod viewers;
+mod write;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode};
 use outrigger_protocol::a2a::errors::Kind;
@@ -40,14 +49,15 @@ use binding::Front;
 use binding::meter::Meter;
 use card::Card;
 use card::truth::Checker;
-use desk::Desk;
 use edge::Edge;
 use executor::http::Http;
-use executor::{BadPath, Timing};
+use executor::{BadPath, Executor, Timing};
 use gate::Gate;
 use metrics::Metrics;
 use service::Tasks;
 use store::{Memory, Store};
+use turns::Turns;
+use viewers::Viewers;
 
 /// How often what is past its retention is forgotten.
 const SWEEP_EVERY: Duration = Duration::from_mins(1);
@@ -78,7 +88,7 @@ pub enum StartError {
 /// The A2A side of the sidecar.
 pub struct Service {
     tasks: Arc<Tasks>,
-    front: Arc<Front<Desk>>,
+    front: Arc<Front<Tasks>>,
     card: Arc<Card>,
     checker: Arc<Checker>,
     outlet: Arc<push::Outlet>,
@@ -100,40 +110,55 @@ impl Service {
     ) -> Result<Arc<Self>, StartError> {
         let metrics = Metrics::register(&ctx.registry)?;
         let store: Arc<dyn Store> = Arc::new(Memory::new(ctx.live.clone(), metrics.clone()));
-        let executor = Arc::new(Http::new(&ctx.boot.runtime, &ctx.token, timing, metrics.clone())?);
+        Self::start_on(ctx, skills, timing, store, metrics)
+    }
+
+    /// On a store that is there already.
+    pub fn start_on(
+        ctx: &Context,
+        skills: Arc<dyn Fn() -> Vec<SkillRef> + Send + Sync>,
+        timing: Timing,
+        store: Arc<dyn Store>,
+        metrics: Metrics,
+    ) -> Result<Arc<Self>, StartError> {
+        let urls = serde_json::to_string(&*ctx.urls)?;
+        let http = Http::new(&ctx.boot.runtime, &ctx.token, urls, timing, metrics.clone())?;
+        let executor: Arc<dyn Executor> = Arc::new(http);
         let gate = Gate::new(ctx.live.clone(), metrics.clone());
+        let edge = Edge::new(ctx.live.clone(), edge::Metrics::register(&ctx.registry)?);
+        let checker = Checker::new(ctx.live.clone(), edge.secret(), &ctx.registry)?;
+        let card = Arc::new(Card::new(ctx.live.clone(), checker.facts()));
+        let outlet = Arc::new(push::Outlet::new(ctx.live.clone(), Arc::new(System), Waits::default()));
         let tasks = Arc::new(Tasks {
             ctx: ctx.clone(),
             store: Arc::clone(&store),
             executor: Arc::clone(&executor),
             gate: Arc::clone(&gate),
             lanes: Arc::default(),
+            turns: Arc::new(Turns::default()),
+            viewers: Viewers::new(metrics.streams.clone()),
             metrics: metrics.clone(),
             skills,
-            urls: serde_json::to_string(&*ctx.urls)?,
+            timing,
+            configs: push::Configs::new(Arc::clone(&outlet), Arc::clone(&store)),
+            card: Arc::clone(&card),
+            edge: Arc::clone(&edge),
+            lost: watch::Sender::new(false),
         });
         let (status, agent) = watch::channel(probe::unknown());
-        tokio::spawn(probe::watch_handler(ctx.clone(), executor, Arc::clone(&gate), metrics, status));
+        tokio::spawn(probe::watch_handler(ctx.clone(), executor, timing, Arc::clone(&gate), metrics, status));
+        tokio::spawn(lease::keep(Arc::clone(&store), timing, tasks.lost.clone(), ctx.shutdown.clone()));
+        tokio::spawn(recover::watch(Arc::clone(&tasks)));
         tokio::spawn(keep_house(ctx.clone(), Arc::clone(&store), gate));
-        let edge = Edge::new(ctx.live.clone(), edge::Metrics::register(&ctx.registry)?);
-        let checker = Checker::new(ctx.live.clone(), edge.secret(), &ctx.registry)?;
-        let card = Arc::new(Card::new(ctx.live.clone(), checker.facts()));
-        let outlet = Arc::new(push::Outlet::new(ctx.live.clone(), Arc::new(System), Waits::default()));
         let sender = push::Sender::start(
             Arc::clone(&outlet),
-            Arc::clone(&store),
+            store,
             push::Metrics::register(&ctx.registry)?,
             push::Timing::default(),
             ctx.shutdown.clone(),
         );
-        let desk = Arc::new(Desk {
-            tasks: Arc::clone(&tasks),
-            configs: push::Configs::new(Arc::clone(&outlet), store),
-            card: Arc::clone(&card),
-            edge: Arc::clone(&edge),
-        });
         let meter = Arc::new(Meter::register(&ctx.registry)?);
-        let front = Front::guarded(desk, ctx.live.clone(), ctx.shutdown.clone(), meter, Some(edge));
+        let front = Front::new(Arc::clone(&tasks), edge, ctx.live.clone(), ctx.shutdown.clone(), meter);
         Ok(Arc::new(Self { tasks, front, card, checker, outlet, sender, agent }))
     }
 
@@ -167,9 +192,23 @@ impl Service {
         router
     }
 
-    /// What is served on the local API, under the token: `/tasks/{id}`, the whole of a task.
+    /// What is served on the local API, under the token: `/tasks/{id}`, the whole of a task, and
+    /// `/turns/{id}/events`, the events of a turn that is answered later.
     pub fn local_router(&self) -> axum::Router {
-        axum::Router::new().route("/tasks/{id}", get(whole_task)).with_state(Arc::clone(&self.tasks))
+        axum::Router::new()
+            .route("/tasks/{id}", get(whole_task))
+            .route("/turns/{turn}/events", post(turns::post_events))
+            .with_state(Arc::clone(&self.tasks))
+    }
+
+    /// Gives up what this process holds in the store; when its work has ended.
+    pub async fn release(&self) {
+        let limit = Duration::from_secs(2);
+        match tokio::time::timeout(limit, self.tasks.store.release()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(target: "business", %error, "the lease was not given up"),
+            Err(_) => tracing::warn!(target: "business", "the lease was not given up in time"),
+        }
     }
 
     /// Whether the handler is there, by the last probe.
@@ -214,7 +253,11 @@ async fn whole_task(State(tasks): State<Arc<Tasks>>, Path(id): Path<String>) -> 
             text.push_str("{\"error\":");
             error.write(&mut text);
             text.push('}');
-            if error.kind == Kind::TaskNotFound { StatusCode::NOT_FOUND } else { StatusCode::INTERNAL_SERVER_ERROR }
+            match error.kind {
+                Kind::TaskNotFound => StatusCode::NOT_FOUND,
+                Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+                _ => StatusCode::INTERNAL_SERVER_ERROR,
+            }
         }
     };
     let mut response = Response::new(Body::from(text));

@@ -7,8 +7,7 @@ use outrigger_protocol::status::PartStatus;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::executor::NO_ANSWER;
-use super::executor::http::Http;
+use super::executor::{Executor, NO_ANSWER, NotReady, Timing};
 use super::gate::Gate;
 use super::metrics::Metrics;
 use crate::context::Context;
@@ -26,25 +25,25 @@ pub fn unknown() -> PartStatus {
 /// Probes until shutdown.
 pub async fn watch_handler(
     ctx: Context,
-    executor: Arc<Http>,
+    executor: Arc<dyn Executor>,
+    timing: Timing,
     gate: Arc<Gate>,
     metrics: Metrics,
     status: watch::Sender<PartStatus>,
 ) {
-    let timing = executor.timing();
     let mut held_since: Option<Instant> = None;
     let mut was_down = false;
     loop {
         let mut seen = executor.probe().await;
         // A handler with a single thread answers no probe while it works: that is no outage.
-        if matches!(seen, Err((NO_ANSWER, _))) && gate.running() > 0 && status.borrow().ready {
+        if matches!(seen, Err(NotReady { reason: NO_ANSWER, .. })) && gate.running() > 0 && status.borrow().ready {
             seen = Ok(());
         }
         let up = seen.is_ok();
         metrics.agent_up.set(i64::from(up));
         let next = match seen {
             Ok(()) => PartStatus { ready: true, ..PartStatus::default() },
-            Err((reason, message)) => PartStatus { ready: false, reason: reason.into(), message },
+            Err(NotReady { reason, message }) => PartStatus { ready: false, reason: reason.into(), message },
         };
         status.send_if_modified(|old| {
             let changed = *old != next;

@@ -20,6 +20,7 @@ use outrigger_protocol::config::Live;
 use outrigger_sidecar::a2a::binding::meter::Meter;
 use outrigger_sidecar::a2a::binding::{Front, Operations};
 use outrigger_sidecar::a2a::call::{Answer, Body as ReplyBody, Call, Reply, StreamItem};
+use outrigger_sidecar::a2a::edge::{self, Edge};
 use outrigger_sidecar::serve::{Listener, serve};
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
@@ -94,7 +95,8 @@ impl Stand {
         let registry = prometheus::Registry::new();
         let shutdown = CancellationToken::new();
         let meter = Arc::new(Meter::register(&registry).unwrap());
-        let front = Front::new(Arc::clone(&service), rx, shutdown.clone(), meter);
+        let edge = Edge::new(rx.clone(), edge::Metrics::register(&registry).unwrap());
+        let front = Front::new(Arc::clone(&service), edge, rx, shutdown.clone(), meter);
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         let metrics = outrigger_sidecar::metrics::Metrics::new(&prometheus::Registry::new()).unwrap();

@@ -160,3 +160,91 @@ proptest! {
         }
     }
 }
+
+fn judge_events(texts: &[&str]) -> String {
+    let count = Cell::new(0);
+    let new_id = || {
+        count.set(count.get() + 1);
+        format!("id{}", count.get())
+    };
+    let scope = Scope { task: "t", context: "c", new_id: &new_id };
+    let mut events = Events::new("turn".into(), &[]);
+    let row = |text: &&str| {
+        let mut repairs = Vec::new();
+        let told = match events.read(text, &scope, &mut repairs) {
+            Err(fault) => format!("{}: {fault}", fault.shown_reason()),
+            Ok(event) => {
+                let what = match &event.outcome {
+                    Outcome::Error(fault) => format!("{}: {fault}", fault.shown_reason()),
+                    Outcome::Message(m) => format!("message {}", m.to_raw("c", None).as_str()),
+                    Outcome::Change(c) => {
+                        let state = c.state.map_or("-", State::short);
+                        let said = c.said.as_ref().map_or("-", Raw::as_str);
+                        let updates = c.artifacts.iter().map(|u| {
+                            let mut out = String::new();
+                            u.write("t", "c", &mut out);
+                            out
+                        });
+                        format!("{state} said {said} artifacts {}", updates.collect::<Vec<_>>().join(" "))
+                    }
+                };
+                let memo = event.memo.as_ref().map(|m| format!(" memo {}", m.as_str())).unwrap_or_default();
+                format!("{:?}{} {what}{memo}", event.seq, if event.ends() { " end" } else { "" })
+            }
+        };
+        let rules: Vec<_> = repairs.iter().map(|r| r.label()).collect();
+        format!("{text}\n    {told}{}{}\n", if rules.is_empty() { "" } else { "  repairs " }, rules.join(" "))
+    };
+    texts.iter().map(row).collect()
+}
+
+#[test]
+fn events_of_the_contract() {
+    insta::assert_snapshot!(judge_events(&[
+        "{}",
+        r#"{"seq":3}"#,
+        r#"{"status":"looking"}"#,
+        r#"{"status":""}"#,
+        r#"{"state":"working","text":"still looking"}"#,
+        r#"{"text":"One "}"#,
+        r#"{"parts":[{"data":1.0}],"text":"burger"}"#,
+        r#"{"artifact":{"artifactId":"r","parts":[{"text":"x"}]},"memo":{"n":1}}"#,
+        r#"{"artifact":{"artifactId":"r","parts":[{"text":"y"}]},"append":true,"last":true}"#,
+        r#"{"artifact":{"artifactId":"r","parts":["z"]},"append":true,"lastChunk":true,"taskId":"t","contextId":"x"}"#,
+        r#"{"artifacts":[{"artifactId":"s","parts":[{"text":"x"}]}],"status":"made it"}"#,
+        r#"{"state":"completed","text":"."}"#,
+        r#"{"state":"completed"}"#,
+        r#"{"state":"completed","artifacts":[{"artifactId":"s","parts":[{"text":"x"}]}],"text":"Thank you."}"#,
+        r#"{"state":"INPUT_REQUIRED","text":"Confirm?"}"#,
+        r#"{"message":{"parts":[{"text":"hello"}]},"seq":9}"#,
+        r#"{"error":{"message":"broken","reason":"grill_broken"},"memo":null}"#,
+    ]));
+}
+
+#[test]
+fn events_that_are_none() {
+    insta::assert_snapshot!(judge_events(&[
+        "",
+        "[]",
+        "{",
+        r#"{"delta":"x"}"#,
+        r#"{"seq":0}"#,
+        r#"{"seq":1.5}"#,
+        r#"{"status":7}"#,
+        r#"{"status":"a","text":"b"}"#,
+        r#"{"state":"submitted"}"#,
+        r#"{"state":"done"}"#,
+        r#"{"append":true,"text":"x"}"#,
+        r#"{"artifact":{"parts":[{"text":"x"}]},"append":1}"#,
+        r#"{"artifact":{"artifactId":"r"}}"#,
+        r#"{"message":"hi","text":"x"}"#,
+        r#"{"error":"e","state":"failed"}"#,
+    ]));
+    assert_eq!(split_batch("[]").unwrap_err().reason(), "answer_invalid");
+    assert_eq!(split_batch("{").unwrap_err().reason(), "answer_not_json");
+    assert_eq!(split_batch(&"[".repeat(200)).unwrap_err().reason(), "answer_too_deep");
+    assert_eq!(split_batch(&format!("[{}{{}}]", "{},".repeat(MAX_BATCH))).unwrap_err().reason(), "answer_invalid");
+    let list: Vec<_> = split_batch(r#"[{"seq":1}, {"seq":2}]"#).unwrap().iter().map(|e| e.get()).collect();
+    assert_eq!(list, [r#"{"seq":1}"#, r#"{"seq":2}"#]);
+    assert_eq!(split_batch(r#"{"seq":1}"#).unwrap().len(), 1);
+}

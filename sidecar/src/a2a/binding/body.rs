@@ -13,6 +13,8 @@ use crate::a2a::client::joined;
 
 /// So much of a body that is too large is read and thrown away, so that its sender gets to read the answer.
 const DISCARD: u64 = 64 << 20;
+/// The same of a request whose caller is not let in: what a usual request has.
+const DISCARD_REFUSED: u64 = 1 << 20;
 /// For so long at most.
 const DISCARD_LIMIT: Duration = Duration::from_secs(5);
 /// A body must be whole this long after its head.
@@ -56,7 +58,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, max: u64) -> Result<By
     if let Some(length) = length.filter(|length| *length > max) {
         // One that asks first has sent nothing.
         if length <= DISCARD && !headers.contains_key(EXPECT) {
-            discard(body).await;
+            discard(body, DISCARD).await;
         }
         return Err(too_large());
     }
@@ -69,7 +71,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, max: u64) -> Result<By
             let Ok(data) = frame.map_err(|e| broken(&e))?.into_data() else { continue };
             if (first.len() + more.len() + data.len()) as u64 > max {
                 drop((first, more, data));
-                discard(body).await;
+                discard(body, DISCARD).await;
                 return Err(too_large());
             }
             if first.is_empty() {
@@ -90,12 +92,19 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, max: u64) -> Result<By
         .unwrap_or_else(|_| Err(Error::new(Kind::Parse, "the body did not arrive in time")))
 }
 
-async fn discard(mut body: Body) {
+/// Reads the body of a caller who is not let in, unless it is large.
+pub(super) async fn discard_refused(headers: &HeaderMap, body: Body) {
+    if !headers.contains_key(EXPECT) {
+        discard(body, DISCARD_REFUSED).await;
+    }
+}
+
+async fn discard(mut body: Body, max: u64) {
     let rest = async {
         let mut bytes = 0;
         while let Some(Ok(frame)) = body.frame().await {
             bytes += frame.data_ref().map_or(0, |d| d.len() as u64);
-            if bytes > DISCARD {
+            if bytes > max {
                 return;
             }
         }

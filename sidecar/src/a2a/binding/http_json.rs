@@ -55,7 +55,7 @@ pub(super) async fn handle<S: Operations>(front: &Front<S>, head: Parts, body: B
 }
 
 async fn answer<S: Operations>(front: &Front<S>, head: &Parts, route: &Route<'_>, body: Body) -> Result<Made, Error> {
-    let caller = front.admit(&head.headers).await?;
+    let (caller, body) = front.admit(&head.headers, body).await?;
     let bytes = if route.in_body {
         body::check_json(&head.headers)?;
         body::read(&head.headers, body, front.max_request_bytes()).await?

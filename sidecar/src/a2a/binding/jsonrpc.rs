@@ -33,7 +33,7 @@ pub(super) async fn handle<S: Operations>(front: &Front<S>, head: Parts, body: B
 }
 
 async fn read<S: Operations>(front: &Front<S>, head: &Parts, body: Body) -> Result<(Caller, Bytes), Error> {
-    let caller = front.admit(&head.headers).await?;
+    let (caller, body) = front.admit(&head.headers, body).await?;
     body::check_json(&head.headers)?;
     let bytes = body::read(&head.headers, body, front.max_request_bytes()).await?;
     Ok((caller, bytes))

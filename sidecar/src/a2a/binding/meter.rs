@@ -78,7 +78,8 @@ impl Meter {
             registry.register(Box::new(v.clone()))?;
             Ok::<_, prometheus::Error>(v)
         };
-        let streams = IntGaugeVec::new(Opts::new("outrigger_a2a_streams", "Streams that are open."), &["binding"])?;
+        let streams =
+            IntGaugeVec::new(Opts::new("outrigger_a2a_streams_open", "Streams that are open."), &["binding"])?;
         registry.register(Box::new(streams.clone()))?;
         Ok(Self {
             requests: counters(

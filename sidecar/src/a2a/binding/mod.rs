@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::call::{Answer, Body as ReplyBody, Call, Caller, Reply};
-use super::edge::Edge;
+use super::edge::{self, Edge};
 use super::ids::Trace;
 use super::service::Tasks;
 use events::Opened;
@@ -64,10 +64,10 @@ impl Operations for Tasks {
 /// All bindings before one service.
 pub struct Front<S> {
     service: Arc<S>,
+    edge: Arc<Edge>,
     live: watch::Receiver<Arc<Live>>,
     shutdown: CancellationToken,
     meter: Arc<Meter>,
-    edge: Option<Arc<Edge>>,
 }
 
 /// A request as far as every binding knows it before it looks at the parameters.
@@ -101,22 +101,12 @@ impl<S: Operations> Front<S> {
     /// Bindings that follow the live configuration; streams end when `shutdown` is cancelled.
     pub fn new(
         service: Arc<S>,
+        edge: Arc<Edge>,
         live: watch::Receiver<Arc<Live>>,
         shutdown: CancellationToken,
         meter: Arc<Meter>,
     ) -> Arc<Self> {
-        Self::guarded(service, live, shutdown, meter, None)
-    }
-
-    /// The same with somebody at the door.
-    pub fn guarded(
-        service: Arc<S>,
-        live: watch::Receiver<Arc<Live>>,
-        shutdown: CancellationToken,
-        meter: Arc<Meter>,
-        edge: Option<Arc<Edge>>,
-    ) -> Arc<Self> {
-        Arc::new(Self { service, live, shutdown, meter, edge })
+        Arc::new(Self { service, edge, live, shutdown, meter })
     }
 
     /// All of them as a router, for every path.
@@ -138,11 +128,14 @@ impl<S: Operations> Front<S> {
         http_json::handle(&self, head, body).await
     }
 
-    /// Who asks. Comes before the body is read: nobody unknown fills the memory.
-    async fn admit(&self, headers: &HeaderMap) -> Result<Caller, Error> {
-        match &self.edge {
-            Some(edge) => edge.admit(headers, None).await,
-            None => Ok(Caller::anonymous()),
+    /// Who asks, and the body. Who is not let in fills no memory: what he sends is read and thrown away.
+    async fn admit(&self, headers: &HeaderMap, body: Body) -> Result<(Caller, Body), Error> {
+        match self.edge.admit(headers, None).await {
+            Ok(caller) => Ok((caller, body)),
+            Err(error) => {
+                body::discard_refused(headers, body).await;
+                Err(error)
+            }
         }
     }
 
@@ -171,7 +164,7 @@ impl<S: Operations> Front<S> {
             None => None,
         };
         let call = Call {
-            caller: caller.in_tenant(negotiate::tenant(params)?.as_deref()),
+            caller: edge::within(caller, negotiate::tenant(params)?.as_deref()),
             trace: Trace::of(&head.headers),
             binding,
             dialect,

@@ -113,6 +113,12 @@ pub trait Executor: Send + Sync + 'static {
     /// Hands a turn over.
     fn turn(&self, input: TurnInput) -> TurnStream;
 
+    /// Whether [`Self::reattach`] can go on with a turn; `attachment` is what the executor last gave for the task.
+    fn can_reattach(&self, later: bool, attachment: Option<&Raw>) -> bool {
+        let _ = attachment;
+        later
+    }
+
     /// Goes on with a turn that a sidecar before this one, in the same pod, had handed over, without handing it over
     /// again; `None` if that cannot be done for this turn. `later`: the agent had answered [`TurnEvent::Later`].
     fn reattach(&self, input: TurnInput, later: bool) -> Option<TurnStream>;

@@ -98,7 +98,7 @@ async fn answer<S: Operations>(
     body: Body,
     rpc: &'static Rpc,
 ) -> Result<super::Made, Error> {
-    let caller = front.admit(&head.headers).await?;
+    let (caller, body) = front.admit(&head.headers, body).await?;
     if let Some(encoding) = head.headers.get(GRPC_ENCODING).filter(|e| *e != "identity") {
         let encoding = String::from_utf8_lossy(encoding.as_bytes()).chars().take(32).collect::<String>();
         return Err(Error::new(Kind::MethodNotFound, format!("compression {encoding:?} is not taken: send identity"))
