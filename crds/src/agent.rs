@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ToolsStatus, carried, duration, yes};
+use crate::{AccessSpec, CardSpec, LimitsSpec, PeerRef, PushSpec, TasksSpec, ToolsStatus, TurnsSpec, carried, yes};
 
 /// An A2A agent: a container of the user's, its tools and skills, and the sidecar that speaks A2A for it.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,7 +37,9 @@ use crate::{ToolsStatus, carried, duration, yes};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = Rule::new("self.metadata.name.size() <= 52").message("metadata.name may have at most 52 characters: the names of the Agent's objects add to it"),
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("metadata.name must begin with a letter and have only a-z, 0-9 and '-': it becomes the name of a Service"),
-    validation = Rule::new("self.metadata.name != 'default'").message("metadata.name may not be \"default\": the namespace's own ServiceAccount has that name")
+    validation = Rule::new("self.metadata.name != 'default'").message("metadata.name may not be \"default\": the namespace's own ServiceAccount has that name"),
+    validation = Rule::new("!has(self.spec.tasks) || !has(self.spec.tasks.store) || !has(self.spec.tasks.store.sqlite) || !has(self.spec.tasks.store.sqlite.volume) || !(has(self.spec.tasks.store.sqlite.volume.persistentVolumeClaim) || has(self.spec.tasks.store.sqlite.volume.hostPath)) || self.spec.replicas <= 1").message("spec.replicas may be at most 1 with tasks.store.sqlite on a volume that outlives the pod: two pods may not write one file; use tasks.store.postgres for more").field_path(".spec.replicas"),
+    validation = Rule::new("!has(self.spec.card) || !has(self.spec.card.extended) || has(self.spec.access)").message("set spec.access too: card.extended is for callers who are known").field_path(".spec.card.extended")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AgentSpec {
@@ -66,12 +68,25 @@ pub struct AgentSpec {
     /// What the Agent Card says beyond name and description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<CardSpec>,
-    /// Bounds of requests and turns.
+    /// Bounds of requests, turns and streams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsSpec>,
-    /// How tasks are kept. They live in the memory of the pod that took them.
+    /// How tasks are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<TasksSpec>,
+    /// How turns are treated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<TurnsSpec>,
+    /// Who may call. Without it everybody may who reaches the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<AccessSpec>,
+    /// Push notifications.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub push: Option<PushSpec>,
+    /// Agents that this one may call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub peers: Vec<PeerRef>,
     /// The sidecar's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar: Option<SidecarSpec>,
@@ -87,11 +102,14 @@ fn one() -> i32 {
 /// How the container takes its work.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.http)").message("set runtime.http: the container takes its turns over HTTP"))]
+#[x_kube(validation = Rule::new("has(self.http) != has(self.a2a)").message("set runtime.http or runtime.a2a, and not both: how the container takes its work"))]
 pub struct Runtime {
     /// Turns as HTTP requests (the executor contract).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpRuntime>,
+    /// The container speaks A2A itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub a2a: Option<A2aRuntime>,
 }
 
 /// Turns as HTTP requests on loopback.
@@ -110,6 +128,20 @@ pub struct HttpRuntime {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024), regex(pattern = "^/[^?#\\s]*$"))]
     pub ready_path: Option<String>,
+}
+
+/// A2A on loopback, version 0.3 or 1.0, in any binding: found out by its card.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct A2aRuntime {
+    /// Port the container listens on; 127.0.0.1 is enough.
+    #[schemars(range(min = 1, max = 65535))]
+    #[x_kube(validation = Rule::new("self < 19000 || self > 19999").message("ports 19000 to 19999 are Outrigger's own: let the container listen elsewhere"))]
+    pub port: i32,
+    /// Path of its JSON-RPC endpoint and prefix of everything else, its card included.
+    #[serde(default = "root")]
+    #[schemars(length(max = 1024), regex(pattern = "^/[^?#\\s]*$"))]
+    pub path: String,
 }
 
 fn root() -> String {
@@ -138,147 +170,6 @@ pub struct SkillUse {
     /// Whether the Agent's containers start only when its files are there.
     #[serde(default = "yes")]
     pub required: bool,
-}
-
-/// What the Agent Card says beyond name and description (A2A 1.0, section 4.4.1).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct CardSpec {
-    /// Version of the agent.
-    #[serde(default = "first_version")]
-    #[schemars(length(min = 1, max = 64))]
-    pub version: String,
-    /// Who offers the agent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provider: Option<Provider>,
-    /// Where its documentation is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 2048))]
-    pub documentation_url: Option<String>,
-    /// Where its icon is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 2048))]
-    pub icon_url: Option<String>,
-    /// What it can do. Without any, one is made from the Agent's name and description.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
-    pub skills: Vec<CardSkill>,
-    /// Media types it takes.
-    #[serde(default = "text", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(min = 1, max = 32))]
-    pub default_input_modes: Vec<String>,
-    /// Media types it gives.
-    #[serde(default = "text", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(min = 1, max = 32))]
-    pub default_output_modes: Vec<String>,
-}
-
-impl Default for CardSpec {
-    fn default() -> Self {
-        Self {
-            version: first_version(),
-            provider: None,
-            documentation_url: None,
-            icon_url: None,
-            skills: Vec::new(),
-            default_input_modes: text(),
-            default_output_modes: text(),
-        }
-    }
-}
-
-fn first_version() -> String {
-    "0.1.0".into()
-}
-
-fn text() -> Vec<String> {
-    vec!["text/plain".into()]
-}
-
-/// Who offers the agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Provider {
-    /// Name of the organization.
-    #[schemars(length(min = 1, max = 256))]
-    pub organization: String,
-    /// Its address.
-    #[schemars(length(min = 1, max = 2048))]
-    pub url: String,
-}
-
-/// One ability in the Agent Card.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct CardSkill {
-    /// Unique in the card.
-    #[schemars(length(min = 1, max = 128))]
-    pub id: String,
-    /// For people.
-    #[schemars(length(min = 1, max = 256))]
-    pub name: String,
-    /// What it does and when to ask for it.
-    #[schemars(length(min = 1, max = 1024))]
-    pub description: String,
-    /// Words to find it by.
-    #[schemars(length(min = 1, max = 32))]
-    pub tags: Vec<String>,
-    /// Requests it answers.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32))]
-    pub examples: Vec<String>,
-    /// Media types it takes, if not the card's.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32))]
-    pub input_modes: Vec<String>,
-    /// Media types it gives, if not the card's.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32))]
-    pub output_modes: Vec<String>,
-}
-
-/// Bounds of requests and turns.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct LimitsSpec {
-    /// From the start of a turn to its whole answer. Default 120s. The pods' grace period is 30 s longer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "duration::schema")]
-    pub turn_timeout: Option<String>,
-    /// Turns at work at once in one pod. Default 16; use 1 for a handler with a single thread.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 10000))]
-    pub max_concurrent_turns: Option<i32>,
-    /// Turns that may wait in one pod; more are refused with 429. Default 256.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 100_000))]
-    pub max_queued_turns: Option<i32>,
-    /// How long a turn may wait. Default 60s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "duration::schema")]
-    pub queue_timeout: Option<String>,
-    /// Largest request body in bytes. Default 8 MiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1024, max = 268_435_456))]
-    pub max_request_bytes: Option<i64>,
-    /// Largest answer of the handler in bytes. Default 16 MiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1024, max = 268_435_456))]
-    pub max_answer_bytes: Option<i64>,
-}
-
-/// How tasks are kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct TasksSpec {
-    /// Tasks kept in one pod; the oldest ended one goes first. Default 10000.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub max: Option<i32>,
-    /// How long an ended task is kept. Default 24h.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "duration::schema")]
-    pub retention: Option<String>,
 }
 
 /// The sidecar's container.
@@ -319,7 +210,7 @@ pub struct AgentStatus {
     /// A2A endpoint inside the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The Agent Card.
+    /// What the manifest says of the Agent Card.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<CardDigest>,
     /// Tools of all its servers, as `server/tool`.
@@ -328,17 +219,17 @@ pub struct AgentStatus {
     /// Version of the sidecar in the newest ready pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar_version: Option<String>,
-    /// What holds: accepted, ready, progressing, tools, skills, card, task store.
+    /// What holds; all types are in `docs/conditions.md`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 32))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 
-/// The Agent Card.
+/// What the manifest says of the Agent Card.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CardDigest {
-    /// SHA-256 of the card, hex.
+    /// SHA-256 of it, hex: another one is another card.
     pub digest: String,
 }

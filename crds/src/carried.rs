@@ -157,6 +157,45 @@ pub(crate) fn pull_secrets(_: &mut SchemaGenerator) -> Schema {
     described(value, "Secrets with which the image is pulled.")
 }
 
+/// Sources of a volume that can hold a database: those that are written to and not read from somewhere.
+const STORE_SOURCES: [&str; 4] = ["emptyDir", "ephemeral", "hostPath", "persistentVolumeClaim"];
+
+/// One `core/v1` volume source for the task store.
+pub(crate) fn store_volume(_: &mut SchemaGenerator) -> Schema {
+    let mut value = at("/properties/spec/properties/volumes/items");
+    if let Some(properties) = value["properties"].as_object_mut() {
+        properties.retain(|source, _| STORE_SOURCES.contains(&source.as_str()));
+    }
+    if let Some(map) = value.as_object_mut() {
+        map.remove("required");
+    }
+    let count = STORE_SOURCES.map(|s| format!("(has(self.{s}) ? 1 : 0)")).join(" + ");
+    value["x-kubernetes-validations"] = json!([
+        rule(&format!("{count} == 1"), &format!("set exactly one source of the volume: {}", STORE_SOURCES.join(", "))),
+        rule(
+            "!has(self.persistentVolumeClaim) || !has(self.persistentVolumeClaim.readOnly) || !self.persistentVolumeClaim.readOnly",
+            "remove readOnly: tasks are written to this volume"
+        ),
+    ]);
+    described(
+        value,
+        "The volume that holds the file, one source of core/v1. Default emptyDir: {}, which lives as long as the pod.",
+    )
+}
+
+/// A list of some of these words, each at most once.
+pub(crate) fn some_of(description: &str, words: &[&str]) -> Schema {
+    schema(json!({
+        "type": "array", "description": description, "minItems": 1, "maxItems": words.len(),
+        "items": {"type": "string", "enum": words}, "x-kubernetes-list-type": "set",
+    }))
+}
+
+/// An object of which only its reader knows the shape.
+pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({"type": "object", "description": "Settings of it.", "x-kubernetes-preserve-unknown-fields": true}))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,5 +207,7 @@ mod tests {
         }
         assert!(at("/properties/spec/properties/volumes").is_object());
         assert!(at("/properties/spec/properties/imagePullSecrets").is_object());
+        let volumes = at("/properties/spec/properties/volumes/items/properties");
+        assert!(STORE_SOURCES.iter().all(|s| volumes[s].is_object()));
     }
 }

@@ -3,15 +3,21 @@
 //! What the API server can check stands in the schema or in CEL, so no webhook is needed to validate; each message
 //! tells what to do. The manifests in `crds/manifests/` are generated from these types by `crdgen`.
 
+mod access;
 mod agent;
+mod card;
 mod carried;
 pub mod duration;
 mod mcp_server;
 mod skill;
+mod tasks;
 
+pub use access::*;
 pub use agent::*;
+pub use card::*;
 pub use mcp_server::*;
 pub use skill::*;
+pub use tasks::*;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;

@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
-/// `kubectl apply` keeps the object in an annotation of at most 256 KiB.
-const MAX_BYTES: usize = 200_000;
+/// Bytes of all annotations of an object together: the API server's bound. Client-side `kubectl apply` keeps the whole
+/// object in one of them, as JSON without spaces.
+const MAX_ANNOTATIONS: usize = 262_144;
+/// Left for the annotations of others, such as Helm and Argo CD, and for what is to come.
+const MARGIN: usize = 100_000;
 
 #[test]
 fn manifests_are_fresh_and_small() {
@@ -13,7 +16,7 @@ fn manifests_are_fresh_and_small() {
         let fresh = outrigger_crds::manifest(&definition).unwrap();
         assert!(committed == fresh, "{name} is stale: run `make generate`");
         let bytes = serde_json::to_vec(&definition).unwrap().len();
-        assert!(bytes < MAX_BYTES && fresh.len() < MAX_BYTES, "{name} has {bytes} bytes");
+        assert!(bytes < MAX_ANNOTATIONS - MARGIN, "{name} has {bytes} bytes");
     }
 }
 

@@ -17,6 +17,12 @@ fn agent() -> Value {
         "template": {"spec": {"containers": [{"name": "agent", "image": "localhost/x:1"}]}}}})
 }
 
+/// Names of their own keep tests that run side by side apart.
+fn named(mut manifest: Value, name: &str) -> Value {
+    manifest["metadata"]["name"] = json!(name);
+    manifest
+}
+
 fn server() -> Value {
     json!({"apiVersion": "outrigger.dev/v1alpha1", "kind": "MCPServer", "metadata": {"name": "good"},
         "spec": {"transport": {"stdio": {}}, "image": "localhost/t:1", "command": ["/t"]}})
@@ -63,6 +69,18 @@ fn agents() -> Vec<Row> {
         ("/spec/runtime/http/port", json!(70000), &["spec.runtime.http.port", "less than or equal to 65535"]),
         ("/spec/runtime/http/port", json!(19080), &["spec.runtime.http.port", "let the handler listen elsewhere"]),
         ("/spec/runtime/http/path", json!("turn"), &["spec.runtime.http.path", "should match"]),
+        (
+            "/spec/runtime",
+            json!({"http": {"port": 8000}, "a2a": {"port": 8001}}),
+            &["spec.runtime", "set runtime.http or runtime.a2a, and not both"],
+        ),
+        ("/spec/runtime", json!({"a2a": {}}), &["spec.runtime.a2a.port", "Required"]),
+        (
+            "/spec/runtime",
+            json!({"a2a": {"port": 19900}}),
+            &["spec.runtime.a2a.port", "let the container listen elsewhere"],
+        ),
+        ("/spec/runtime", json!({"a2a": {"port": 1, "path": "a b"}}), &["spec.runtime.a2a.path", "should match"]),
         ("/spec/template", Value::Null, &["spec.template", "Required"]),
         ("/spec/template/spec/containers", json!([]), &["spec.template", "name one container \"agent\""]),
         (
@@ -121,6 +139,16 @@ fn agents() -> Vec<Row> {
         ("/spec/template/spec/hostIPC", json!(true), &["spec.template", "remove hostIPC"]),
         ("/spec/template/spec/shareProcessNamespace", json!(true), &["spec.template", "remove shareProcessNamespace"]),
         ("/spec/template/spec/restartPolicy", json!("Never"), &["spec.template", "remove restartPolicy"]),
+        ("/metadata/name", json!("default"), &["may not be \"default\""]),
+        ("/metadata/name", json!("1burger"), &["must begin with a letter"]),
+        ("/metadata/name", json!("a.b"), &["must begin with a letter and have only"]),
+        ("/metadata/name", json!("a".repeat(53)), &["at most 52 characters"]),
+    ]
+}
+
+/// Tools, skills, limits and cards of Agents.
+fn cards() -> Vec<Row> {
+    vec![
         ("/spec/mcpServers", json!([{"name": "a"}, {"name": "a"}]), &["spec.mcpServers[1]", "Duplicate"]),
         ("/spec/mcpServers", json!([{"required": true}]), &["spec.mcpServers[0].name", "Required"]),
         ("/spec/mcpServers", json!([{"name": "a", "tools": {}}]), &["spec.mcpServers[0].tools", "unknown field"]),
@@ -137,11 +165,143 @@ fn agents() -> Vec<Row> {
             &["spec.card.skills[0].tags", "at least 1"],
         ),
         ("/spec/card", json!({"defaultInputModes": []}), &["spec.card.defaultInputModes", "at least 1"]),
-        ("/metadata/name", json!("default"), &["may not be \"default\""]),
-        ("/metadata/name", json!("1burger"), &["must begin with a letter"]),
-        ("/metadata/name", json!("a.b"), &["must begin with a letter and have only"]),
-        ("/metadata/name", json!("a".repeat(53)), &["at most 52 characters"]),
+        ("/spec/card", json!({"public": {}}), &["spec.card.public", "set public.url, public.grpc or both"]),
+        ("/spec/card", json!({"public": {"url": "agents.example.com"}}), &["spec.card.public.url", "should match"]),
+        ("/spec/card", json!({"public": {"url": "https://a.example/x?y"}}), &["spec.card.public.url", "should match"]),
+        ("/spec/card", json!({"public": {"grpc": "https://a:443"}}), &["spec.card.public.grpc", "should match"]),
+        ("/spec/card", json!({"bindings": ["REST"]}), &["spec.card.bindings[0]", "supported values", "HTTP+JSON"]),
+        ("/spec/card", json!({"bindings": []}), &["spec.card.bindings", "at least 1"]),
+        ("/spec/card", json!({"versions": ["1.0", "1.0"]}), &["spec.card.versions[1]", "Duplicate"]),
+        ("/spec/card", json!({"versions": ["1.0.1"]}), &["spec.card.versions[0]", "supported values"]),
+        ("/spec/card", json!({"extensions": [{"required": true}]}), &["spec.card.extensions[0].uri", "Required"]),
+        ("/spec/card", json!({"signingKeys": {}}), &["spec.card.signingKeys.secretName", "Required"]),
+        ("/spec/card", json!({"extended": {"description": "x"}}), &["spec.card.extended", "set spec.access too"]),
+        ("/spec/card", json!({"supportedInterfaces": []}), &["spec.card.supportedInterfaces", "unknown field"]),
+        ("/spec/limits", json!({"heartbeat": "often"}), &["spec.limits.heartbeat", "should match"]),
+        ("/spec/limits", json!({"maxStreamsPerTask": 0}), &["spec.limits.maxStreamsPerTask", "greater than or equal"]),
+        ("/spec/limits", json!({"maxOpenTasksPerCaller": -1}), &["spec.limits.maxOpenTasksPerCaller", "greater than"]),
     ]
+}
+
+/// Stores and turns of Agents.
+fn tasks() -> Vec<Row> {
+    vec![
+        ("/spec/tasks", json!({"store": {}}), &["spec.tasks.store", "set exactly one of tasks.store.memory"]),
+        (
+            "/spec/tasks",
+            json!({"store": {"memory": {}, "sqlite": {}}}),
+            &["spec.tasks.store", "set exactly one of tasks.store.memory"],
+        ),
+        ("/spec/tasks", json!({"store": {"redis": {}}}), &["spec.tasks.store.redis", "unknown field"]),
+        ("/spec/tasks", json!({"store": {"postgres": {}}}), &["spec.tasks.store.postgres.urlFrom", "Required"]),
+        (
+            "/spec/tasks",
+            json!({"store": {"postgres": {"urlFrom": {"secretKeyRef": {"name": "s"}}}}}),
+            &["spec.tasks.store.postgres.urlFrom.secretKeyRef.key", "Required"],
+        ),
+        (
+            "/spec/tasks",
+            json!({"store": {"sqlite": {"volume": {}}}}),
+            &["spec.tasks.store.sqlite.volume", "set exactly one source of the volume"],
+        ),
+        (
+            "/spec/tasks",
+            json!({"store": {"sqlite": {"volume": {"emptyDir": {}, "hostPath": {"path": "/x"}}}}}),
+            &["spec.tasks.store.sqlite.volume", "set exactly one source of the volume"],
+        ),
+        (
+            "/spec/tasks",
+            json!({"store": {"sqlite": {"volume": {"secret": {}}}}}),
+            &["spec.tasks.store.sqlite.volume.secret", "unknown field"],
+        ),
+        (
+            "/spec/tasks",
+            json!({"store": {"sqlite": {"volume": {"persistentVolumeClaim": {"claimName": "c", "readOnly": true}}}}}),
+            &["spec.tasks.store.sqlite.volume", "remove readOnly"],
+        ),
+        ("/spec/turns", json!({"recovery": "Retry"}), &["spec.turns.recovery", "supported values", "Redeliver"]),
+        ("/spec/turns", json!({"serialize": "Agent"}), &["spec.turns.serialize", "supported values", "Context"]),
+        (
+            "/spec/turns",
+            json!({"closeOnInterrupted": true}),
+            &["spec.turns.closeOnInterrupted", "must be of type string"],
+        ),
+        ("/spec/turns", json!({"onDisconnect": "Stop"}), &["spec.turns.onDisconnect", "supported values", "Cancel"]),
+    ]
+}
+
+/// Who may call an Agent, whom it tells, whom it calls.
+fn edges() -> Vec<Row> {
+    vec![
+        ("/spec/access", json!({}), &["spec.access", "name access.apiKeys or access.jwt"]),
+        ("/spec/access", json!({"anonymous": false, "jwt": []}), &["spec.access", "name access.apiKeys or access.jwt"]),
+        ("/spec/access", json!({"apiKeys": {}}), &["spec.access.apiKeys.secretName", "Required"]),
+        (
+            "/spec/access",
+            json!({"apiKeys": {"secretName": "s", "header": "X Key"}}),
+            &["spec.access.apiKeys.header", "should match"],
+        ),
+        (
+            "/spec/access",
+            json!({"jwt": [{"issuer": "https://i", "audiences": []}]}),
+            &["spec.access.jwt[0].audiences", "at least 1"],
+        ),
+        (
+            "/spec/access",
+            json!({"jwt": [{"issuer": "https://i", "audiences": ["a"]}, {"issuer": "https://i", "audiences": ["b"]}]}),
+            &["spec.access.jwt[1]", "Duplicate"],
+        ),
+        (
+            "/spec/access",
+            json!({"jwt": [{"issuer": "local", "audiences": ["a"]}]}),
+            &["spec.access.jwt[0]", "set jwksUrl or jwksFrom: the issuer is no URL"],
+        ),
+        (
+            "/spec/access",
+            json!({"jwt": [{"issuer": "i", "audiences": ["a"], "jwksUrl": "https://j", "jwksFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]}),
+            &["spec.access.jwt[0]", "jwksUrl or jwksFrom, not both"],
+        ),
+        (
+            "/spec/access",
+            json!({"jwt": [{"issuer": "i", "audiences": ["a"], "jwksFrom": {"configMapKeyRef": {"name": "c", "key": "k"}},
+                "caFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]}),
+            &["spec.access.jwt[0]", "remove caFrom"],
+        ),
+        (
+            "/spec/access",
+            json!({"jwt": [{"issuer": "i", "audiences": ["a"], "jwksUrl": "file:///x"}]}),
+            &["spec.access.jwt[0].jwksUrl", "should match"],
+        ),
+        ("/spec/push", json!({"allow": [""]}), &["spec.push.allow[0]", "at least 1"]),
+        ("/spec/push", json!({"token": "x"}), &["spec.push.token", "unknown field"]),
+        ("/spec/peers", json!([{"namespace": "n"}]), &["spec.peers[0].name", "Required"]),
+        ("/spec/peers", json!([{"name": "Seller"}]), &["spec.peers[0].name", "should match"]),
+    ]
+}
+
+/// An Agent with everything that the A2A side can be told.
+fn full_agent() -> Value {
+    let mut agent = agent();
+    let config_map = |name: &str| json!({"configMapKeyRef": {"name": name, "key": "ca.crt"}});
+    agent["spec"]["runtime"] = json!({"a2a": {"port": 8000, "path": "/a2a"}});
+    agent["spec"]["card"] = json!({"public": {"url": "https://a.example/x", "grpc": "[fd00::1]:443"}, "trustedProxies": ["10.0.0.0/8"],
+        "signingKeys": {"secretName": "s"}, "bindings": ["GRPC", "HTTP+JSON"], "versions": ["1.0", "0.3"], "streaming": false,
+        "extended": {"skills": [{"id": "a", "name": "a", "description": "d", "tags": ["t"]}]}, "checkInputModes": true,
+        "legacyPythonFileBytes": true, "extensions": [{"uri": "u", "required": true, "params": {"any": [{"thing": 1}]}}]});
+    agent["spec"]["tasks"] = json!({"max": 5, "retention": "1h", "store": {"postgres":
+        {"urlFrom": {"secretKeyRef": {"name": "s", "key": "url"}}, "caFrom": config_map("db")}}});
+    agent["spec"]["turns"] = json!({"recovery": "Redeliver", "serialize": "Context", "closeOnInterrupted": "None",
+        "onDisconnect": "Cancel", "dedupeMessages": true});
+    agent["spec"]["limits"] = json!({"streamIdleTimeout": "1m", "asyncIdleTimeout": "1m", "asyncTimeout": "1h", "waitTimeout": "5s",
+        "heartbeat": "1s", "maxTaskBytes": 1024, "maxOpenTasksPerCaller": 1, "maxStreamsPerCaller": 1, "maxStreamsPerTask": 1,
+        "maxRequestsPerSecond": 1, "requestBurst": 1, "maxPushConfigs": 1});
+    agent["spec"]["access"] = json!({"anonymous": true, "apiKeys": {"secretName": "s"}, "jwt": [
+        {"issuer": "https://i", "audiences": ["a"], "caFrom": config_map("ca"), "scopes": ["x"]},
+        {"issuer": "i", "audiences": ["a"], "jwksFrom": config_map("keys")}]});
+    agent["spec"]["push"] =
+        json!({"allow": ["10.0.0.0/8:443"], "signingKeys": {"secretName": "s"}, "caFrom": config_map("ca")});
+    agent["spec"]["peers"] = json!([{"name": "a"}, {"name": "a", "namespace": "n"}]);
+    agent
 }
 
 fn servers() -> Vec<Row> {
@@ -236,8 +396,10 @@ fn good_manifests_are_taken_and_bad_ones_refused_with_the_path() {
     installed();
     let mut refused = 0;
     let mut wrong = Vec::new();
-    for (base, rows) in [(agent(), agents()), (server(), servers()), (skill(), skills())] {
+    let agents = [agents(), cards(), tasks(), edges()].concat();
+    for (base, rows) in [(agent(), agents), (server(), servers()), (skill(), skills())] {
         assert_eq!(refusal(&base), "accepted");
+        assert_eq!(refusal(&full_agent()), "accepted");
         for (pointer, value, wanted) in rows {
             let said = refusal(&change(base.clone(), pointer, &value));
             let missing: Vec<_> = wanted.iter().filter(|w| !said.contains(**w)).collect();
@@ -251,18 +413,65 @@ fn good_manifests_are_taken_and_bad_ones_refused_with_the_path() {
     assert!(refused >= 40);
 }
 
+/// What stands between "```yaml" and "```" and begins with `spec:`: part of an Agent.
+fn parts_of_agents(document: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(format!("{}/../docs/{document}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let blocks = text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned());
+    blocks.filter(|b| b.starts_with("spec:\n")).collect()
+}
+
+#[test]
+fn what_the_documents_show_is_taken() {
+    installed();
+    let head = "apiVersion: outrigger.dev/v1alpha1\nkind: Agent\nmetadata: {name: shown}\n";
+    let rest = "  description: d\n  runtime: {http: {port: 8000}}\n  template: {spec: {containers: [{name: agent, image: i}]}}\n";
+    let mut checked = 0;
+    for document in ["concepts.md", "security.md"] {
+        for block in parts_of_agents(document) {
+            let manifest = format!("{head}{block}{rest}");
+            if let Err(e) =
+                run_with("kubectl", &["create", "--dry-run=server", "--validate=strict", "-f", "-"], &manifest)
+            {
+                panic!("{document}: {e}\n{block}");
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked >= 3, "{checked}");
+}
+
 #[test]
 fn a_transport_cannot_change_and_scale_works_without_replicas() {
     installed();
-    let _ = kubectl(&["delete", "oagent/good", "omcp/good", "--ignore-not-found"]);
-    apply("default", &agent().to_string()).unwrap();
-    apply("default", &server().to_string()).unwrap();
-    assert_eq!(get(&["get", "oagent/good"]).unwrap()["spec"]["replicas"], 1);
-    kubectl(&["scale", "oagent/good", "--replicas=3"]).unwrap();
-    apply("default", &agent().to_string()).unwrap();
-    assert_eq!(get(&["get", "oagent/good"]).unwrap()["spec"]["replicas"], 3, "an unchanged manifest must not reset it");
+    let _ = kubectl(&["delete", "oagent/scaled", "omcp/scaled", "--ignore-not-found"]);
+    apply("default", &named(agent(), "scaled").to_string()).unwrap();
+    apply("default", &named(server(), "scaled").to_string()).unwrap();
+    assert_eq!(get(&["get", "oagent/scaled"]).unwrap()["spec"]["replicas"], 1);
+    kubectl(&["scale", "oagent/scaled", "--replicas=3"]).unwrap();
+    apply("default", &named(agent(), "scaled").to_string()).unwrap();
+    assert_eq!(
+        get(&["get", "oagent/scaled"]).unwrap()["spec"]["replicas"],
+        3,
+        "an unchanged manifest must not reset it"
+    );
     let patch = r#"{"spec": {"transport": {"stdio": null}}}"#;
-    let said = kubectl(&["patch", "omcp/good", "--type=merge", "-p", patch]).unwrap_err().to_string();
+    let said = kubectl(&["patch", "omcp/scaled", "--type=merge", "-p", patch]).unwrap_err().to_string();
     assert!(said.contains("spec.transport"), "{said}");
-    kubectl(&["delete", "oagent/good", "omcp/good"]).unwrap();
+    kubectl(&["delete", "oagent/scaled", "omcp/scaled"]).unwrap();
+}
+
+#[test]
+fn a_store_on_a_volume_is_for_one_pod() {
+    installed();
+    let mut keeper = named(agent(), "keeper");
+    keeper["spec"]["tasks"] = json!({"store": {"sqlite": {"volume": {"persistentVolumeClaim": {"claimName": "c"}}}}});
+    let _ = kubectl(&["delete", "oagent/keeper", "--ignore-not-found"]);
+    apply("default", &keeper.to_string()).unwrap();
+    let said = kubectl(&["scale", "oagent/keeper", "--replicas=2"]).unwrap_err().to_string();
+    assert!(said.contains("spec.replicas") && said.contains("use tasks.store.postgres for more"), "{said}");
+    kubectl(&["scale", "oagent/keeper", "--replicas=0"]).unwrap();
+    keeper["spec"]["tasks"] = json!({"store": {"sqlite": {"volume": {"ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}}}}});
+    keeper["spec"]["replicas"] = json!(3);
+    kubectl(&["delete", "oagent/keeper"]).unwrap();
+    assert_eq!(refusal(&keeper), "accepted", "each pod has its own");
 }

@@ -14,7 +14,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::Pod;
-use outrigger_protocol::status::PodStatus;
+use outrigger_protocol::status::{PartStatus, PodStatus};
 use parking_lot::RwLock;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -84,7 +84,18 @@ fn essence(status: &PodStatus) -> PodStatus {
             server.last_exit.clear();
         }
     }
+    status.push_dead_letters = magnitude(status.push_dead_letters);
     status
+}
+
+/// The largest power of ten that a count has reached, or 0: what grows all the time is worth a word now and then.
+pub fn magnitude(count: u64) -> u64 {
+    count.checked_ilog10().map_or(0, |digits| 10_u64.saturating_pow(digits))
+}
+
+/// Whether a part says how it is. One of an older sidecar does not, and is neither well nor unwell.
+pub fn tells(part: &PartStatus) -> bool {
+    part.ready || !part.reason.is_empty() || !part.message.is_empty()
 }
 
 /// Whether everything a pod says of itself is well.
@@ -93,6 +104,8 @@ pub fn all_well(status: &PodStatus) -> bool {
         && status.agent.ready
         && status.servers.iter().all(|s| s.part.ready)
         && status.skills.iter().all(|s| s.part.ready)
+        && (status.store.ready || !tells(&status.store))
+        && status.interfaces.iter().all(|i| i.part.ready)
 }
 
 /// A change of a pod, as the watch tells it.

@@ -14,6 +14,7 @@ pub mod names;
 pub mod plan;
 pub mod report;
 pub mod run;
+pub mod scopes;
 pub mod settings;
 pub mod status;
 pub mod triggers;

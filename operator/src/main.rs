@@ -12,6 +12,7 @@ use outrigger_operator::http::{self, Health};
 use outrigger_operator::metrics::Metrics;
 use outrigger_operator::report::Reporter;
 use outrigger_operator::run::{self, Run};
+use outrigger_operator::scopes::Scopes;
 use outrigger_operator::settings::{self, Settings};
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -157,6 +158,7 @@ async fn operate(arguments: Arguments) -> anyhow::Result<()> {
             metrics: metrics.clone(),
             reporter,
             health: health.clone(),
+            scopes: Scopes::default(),
             concurrency: arguments.concurrency,
         };
         let mut tasks = JoinSet::new();

@@ -20,8 +20,10 @@ pub const AGENT_CONTAINER: &str = "agent";
 pub const SIDECAR_CONTAINER: &str = "outrigger";
 /// Name of the init container that brings the shim.
 pub const INSTALL_CONTAINER: &str = "outrigger-install";
-/// Port of the Service.
+/// Port of the Service for everything over HTTP.
 pub const SERVICE_PORT: u16 = 8080;
+/// Port of the Service for gRPC.
+pub const GRPC_PORT: u16 = 8081;
 /// Group that owns sockets, token and skills in a pod, unless the template names another.
 pub const FS_GROUP: i64 = 65532;
 /// User of the sidecar.
@@ -33,6 +35,11 @@ const MAX_LABEL: usize = 63;
 /// Container of an `MCPServer` in a pod.
 pub fn tool_container(server: &str) -> String {
     format!("tool-{server}")
+}
+
+/// Service of an Agent that other agents resolve: one address per ready pod.
+pub fn peers_service(agent: &str) -> String {
+    format!("{agent}-peers")
 }
 
 /// Name of the `ConfigMap` of a Skill.

@@ -26,6 +26,7 @@ use crate::http::Health;
 use crate::metrics::Metrics;
 use crate::plan::ChildKind;
 use crate::report::Reporter;
+use crate::scopes::Scopes;
 use crate::settings::Settings;
 use crate::status::write::StatusWriter;
 use crate::triggers::{self, Mapper, Senders};
@@ -49,6 +50,8 @@ pub struct Run {
     pub reporter: Reporter,
     /// What is waited for.
     pub health: Health,
+    /// All scopes; each adds itself.
+    pub scopes: Scopes,
     /// Reconciliations of one kind at once.
     pub concurrency: u16,
 }
@@ -146,6 +149,22 @@ impl Watched {
     }
 }
 
+fn context(run: &Run, caches: &Caches, facts: &Facts, touches: &tokio::sync::mpsc::Sender<Touch>) -> Context {
+    Context {
+        client: run.client.clone(),
+        scopes: run.scopes.clone(),
+        settings: run.settings.clone(),
+        caches: caches.clone(),
+        facts: facts.clone(),
+        touches: touches.clone(),
+        applier: Applier::new(run.client.clone(), run.metrics.clone()),
+        statuses: StatusWriter::new(run.client.clone(), run.metrics.clone()),
+        reporter: run.reporter.clone(),
+        failures: controller::Failures::default(),
+        metrics: run.metrics.clone(),
+    }
+}
+
 /// Runs one scope until `shutdown`.
 pub async fn scope(run: Run, namespace: Option<String>, shutdown: CancellationToken) {
     let (agents, agents_writer) = store::<Guarded<Agent>>();
@@ -157,22 +176,12 @@ pub async fn scope(run: Run, namespace: Option<String>, shutdown: CancellationTo
     let (services, services_writer) = store::<PartialObjectMeta<Service>>();
     let (service_accounts, service_accounts_writer) = store::<PartialObjectMeta<ServiceAccount>>();
     let caches = Caches { agents, servers, skills, deployments, pods, config_maps, services, service_accounts };
-    let mapper = Arc::new(Mapper::new(caches.clone()));
+    let mapper = Arc::new(Mapper::new(caches.clone(), run.scopes.clone()));
     let (senders, receivers) = triggers::channels();
+    run.scopes.add(namespace.clone(), caches.agents.clone(), senders.agents.clone());
     let (touches, pods_touched) = facts::channel();
     let facts = Facts::default();
-    let context = Arc::new(Context {
-        client: run.client.clone(),
-        settings: run.settings.clone(),
-        caches: caches.clone(),
-        facts: facts.clone(),
-        touches: touches.clone(),
-        applier: Applier::new(run.client.clone(), run.metrics.clone()),
-        statuses: StatusWriter::new(run.client.clone(), run.metrics.clone()),
-        reporter: run.reporter.clone(),
-        failures: controller::Failures::default(),
-        metrics: run.metrics.clone(),
-    });
+    let context = Arc::new(context(&run, &caches, &facts, &touches));
 
     let mut watched = Watched {
         tasks: JoinSet::new(),

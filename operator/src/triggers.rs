@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use crate::apply::live_of;
 use crate::caches::{Caches, Guarded};
 use crate::names::{AGENT_LABEL, SKILL_LABEL};
+use crate::scopes::Scopes;
 use crate::status::find;
 
 /// Requests of one kind that may wait; the watches wait beyond that.
@@ -83,6 +84,7 @@ type Names = HashMap<(&'static str, String, String), Remembered>;
 /// Works out triggers; remembers what each resource referred to, so that what it no longer refers to is told too.
 pub struct Mapper {
     caches: Caches,
+    scopes: Scopes,
     remembered: Mutex<Names>,
 }
 
@@ -96,8 +98,8 @@ fn mark(meta: &ObjectMeta) -> String {
 
 impl Mapper {
     /// A mapper that remembers nothing yet.
-    pub fn new(caches: Caches) -> Self {
-        Self { caches, remembered: Mutex::default() }
+    pub fn new(caches: Caches, scopes: Scopes) -> Self {
+        Self { caches, scopes, remembered: Mutex::default() }
     }
 
     fn swap(&self, kind: &'static str, meta: &ObjectMeta, now: Option<Remembered>) -> Remembered {
@@ -126,6 +128,11 @@ impl Mapper {
         }
         let servers = before.servers.union(&now.servers).map(|s| Trigger::Server(namespace.clone(), s.clone()));
         let skills = before.skills.union(&now.skills).map(|s| Trigger::Skill(namespace.clone(), s.clone()));
+        // Those that name it as a peer only ask whether it is there.
+        let uid = |mark: &str| mark.split_once('/').map(|(uid, _)| uid.to_owned());
+        if gone || uid(&before.mark) != uid(&now.mark) {
+            self.scopes.tell_callers(&namespace, &name);
+        }
         let own = (!gone).then(|| Trigger::Agent(namespace.clone(), name.clone()));
         servers.chain(skills).chain(own).collect()
     }

@@ -82,6 +82,14 @@ async fn what_changes_all_the_time_is_no_change() {
     let read = |v: Value| Ok(Arc::new(serde_json::from_value(v).unwrap()));
     assert!(facts.put("p", read(status(true, 1))));
     assert!(!facts.put("p", read(status(true, 7))), "the number of processes");
+    let given_up = |count: u64| {
+        let mut value = status(true, 1);
+        value["pushDeadLetters"] = json!(count);
+        read(value)
+    };
+    assert!(facts.put("p", given_up(1)));
+    assert!(!facts.put("p", given_up(9)), "one more push notification that was given up");
+    assert!(facts.put("p", given_up(10)));
     assert!(facts.put("p", read(status(false, 7))));
     assert!(facts.put("p", Err("refused".into())));
     assert!(!facts.put("p", Err("refused".into())));

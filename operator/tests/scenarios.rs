@@ -7,6 +7,8 @@ mod support;
 use outrigger_crds::{Agent, MCPServer, Skill};
 use outrigger_operator::controller::{self, Done};
 use outrigger_operator::report::Outcome;
+use outrigger_operator::scopes::Scopes;
+use outrigger_operator::triggers::Mapper;
 use serde_json::{Value, json};
 use support::{Change, World};
 
@@ -15,6 +17,7 @@ const SERVER: &str = "/apis/outrigger.dev/v1alpha1/namespaces/shop/mcpservers/ti
 const SKILL: &str = "/apis/outrigger.dev/v1alpha1/namespaces/shop/skills/menu";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/seller";
 const SERVICE: &str = "/api/v1/namespaces/shop/services/seller";
+const PEERS: &str = "/api/v1/namespaces/shop/services/seller-peers";
 const LIVE: &str = "/api/v1/namespaces/shop/configmaps/seller-live";
 const SKILL_MAP: &str = "/api/v1/namespaces/shop/configmaps/menu-skill";
 
@@ -97,7 +100,7 @@ async fn the_first_look_writes_each_object_once_and_asks_first() {
     let changes = world.server.changes();
     assert!(changes[0].dry_run, "the Deployment is checked before anything is written: {changes:?}");
     assert!(changes[1..].iter().all(|c| !c.dry_run));
-    assert_eq!(changes.len(), 7, "dry run, five objects, status: {changes:?}");
+    assert_eq!(changes.len(), 8, "dry run, six objects, status: {changes:?}");
     let deployment = world.server.get(DEPLOYMENT).unwrap();
     assert_eq!(deployment["spec"]["replicas"], 1);
     let owner = &deployment["metadata"]["ownerReferences"][0];
@@ -123,7 +126,7 @@ async fn a_settled_agent_is_left_alone() {
 async fn a_new_operator_adopts_what_it_finds_without_a_write() {
     let old = settled().await;
     let mut new = World::new();
-    for path in [AGENT, SERVER, DEPLOYMENT, SERVICE, LIVE, "/api/v1/namespaces/shop/serviceaccounts/seller"] {
+    for path in [AGENT, SERVER, DEPLOYMENT, SERVICE, PEERS, LIVE, "/api/v1/namespaces/shop/serviceaccounts/seller"] {
         new.server.restore(path, old.server.get(path).unwrap());
     }
     let boot = old.server.get(DEPLOYMENT).unwrap()["spec"]["template"]["spec"]["volumes"]
@@ -243,7 +246,7 @@ async fn an_object_with_our_label_and_another_owner_is_a_conflict_too() {
 #[tokio::test]
 async fn what_a_deletion_orphaned_is_taken_back() {
     let mut world = settled().await;
-    for path in [SERVICE, DEPLOYMENT, LIVE, "/api/v1/namespaces/shop/serviceaccounts/seller"] {
+    for path in [SERVICE, PEERS, DEPLOYMENT, LIVE, "/api/v1/namespaces/shop/serviceaccounts/seller"] {
         world.server.edit(path, |o| o["metadata"]["ownerReferences"] = json!([]));
     }
     let boot = format!("/api/v1/namespaces/shop/configmaps/{}", boot_of(&world));
@@ -282,6 +285,68 @@ async fn a_missing_server_holds_and_heals() {
     look(&mut world).await;
     assert!(world.server.get(DEPLOYMENT).is_some());
     assert_eq!(condition(&world, AGENT, "Ready").1, "PodsStarting");
+}
+
+#[tokio::test]
+async fn a_missing_peer_is_told_and_holds_nothing_back() {
+    let mut world = World::new();
+    let mut agent = agent_manifest();
+    agent["spec"]["mcpServers"] = json!([]);
+    agent["spec"]["peers"] = json!([{"name": "grill"}, {"name": "baker", "namespace": "mill"}]);
+    world.server.put(AGENT, agent);
+    let done = look(&mut world).await;
+    assert!(world.server.get(DEPLOYMENT).is_some());
+    let (status, reason, message) = condition(&world, AGENT, "PeersFound");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "PeerNotFound"));
+    assert!(message.contains("shop/grill (and 1 more)"), "{message}");
+    assert!(done.notes.iter().any(|n| n.warning && n.reason == "PeerNotFound"), "{:?}", done.notes);
+    let live = world.server.get(LIVE).unwrap()["data"]["live.json"].clone();
+
+    for (namespace, name) in [("shop", "grill"), ("mill", "baker")] {
+        let mut peer = agent_manifest();
+        peer["metadata"] = json!({"name": name, "namespace": namespace});
+        world.server.put(&format!("/apis/outrigger.dev/v1alpha1/namespaces/{namespace}/agents/{name}"), peer);
+    }
+    look(&mut world).await;
+    assert_eq!(condition(&world, AGENT, "PeersFound").1, "AllFound");
+    assert_eq!(world.server.get(LIVE).unwrap()["data"]["live.json"], live, "names are found by DNS");
+
+    // An operator that watches some namespaces only, and one of them not for long.
+    let (queue, _told) = tokio::sync::mpsc::channel(1);
+    world.context.scopes = Scopes::default();
+    world.context.scopes.add(Some("shop".into()), world.context.caches.agents.clone(), queue.clone());
+    look(&mut world).await;
+    assert_eq!(condition(&world, AGENT, "PeersFound").1, "PeerNotWatched");
+    let (unfilled, _writer) = kube::runtime::reflector::store();
+    world.context.scopes.add(Some("mill".into()), unfilled, queue);
+    world.server.changes();
+    look(&mut world).await;
+    assert_eq!(world.server.changes(), [], "what is not known yet is no news");
+}
+
+#[tokio::test]
+async fn an_agent_that_comes_or_goes_is_told_to_those_that_name_it() {
+    let mut world = World::new();
+    let mut caller = agent_manifest();
+    caller["spec"]["peers"] = json!([{"name": "grill", "namespace": "mill"}]);
+    world.server.put(AGENT, caller);
+    let path = "/apis/outrigger.dev/v1alpha1/namespaces/mill/agents/grill";
+    let mut peer = agent_manifest();
+    peer["metadata"] = json!({"name": "grill", "namespace": "mill"});
+    world.server.put(path, peer);
+    world.sync();
+    let mapper = Mapper::new(world.context.caches.clone(), world.context.scopes.clone());
+    let told = |world: &mut World, gone: bool| {
+        mapper.agent(&controller::guarded(typed::<Agent>(world, path)), gone);
+        let told = world.told.try_recv().ok().map(|t| (t.namespace.unwrap_or_default(), t.name));
+        assert!(world.told.try_recv().is_err(), "nobody else");
+        told
+    };
+    let seller = Some(("shop".to_owned(), "seller".to_owned()));
+    assert_eq!(told(&mut world, false), seller, "it came");
+    world.server.edit(path, |a| a["spec"]["replicas"] = json!(2));
+    assert_eq!(told(&mut world, false), None, "it only changed");
+    assert_eq!(told(&mut world, true), seller, "it went");
 }
 
 #[tokio::test]

@@ -32,6 +32,7 @@ class Test:
     transports: list
     variables: dict
     steps: list
+    tags: list
 
     def bindings(self):
         return [TRANSPORTS[t] for t in self.transports]
@@ -54,7 +55,8 @@ def load(folder):
             for test in suite["tests"]:
                 wanted = test.get("preconditions", {}).get("capabilities", {})
                 transports = test.get("transport", list(TRANSPORTS))
-                tests.append(Test(test["id"], test["level"], wanted, transports, document.get("variables", {}), test["steps"]))
+                variables, tags = document.get("variables", {}), test.get("tags", [])
+                tests.append(Test(test["id"], test["level"], wanted, transports, variables, test["steps"], tags))
     return tests
 
 
@@ -136,7 +138,9 @@ class Run:
         return self.binding.call(operation, arranged(operation, params))
 
     def raw(self, request):
-        headers = self.fill(request["headers"])
+        # A raw request has no credential of its own; only tests of authentication mean that.
+        known = {} if "auth" in self.test.tags else self.binding.extra
+        headers = {**known, **self.fill(request["headers"])}
         body = request["body_raw"].encode() if "body_raw" in request else self.fill(request.get("body"))
         if "text/event-stream" in headers.get("Accept", ""):
             connection, response = wire.http_request(request["method"], request["path"], headers, body)

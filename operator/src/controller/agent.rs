@@ -17,12 +17,16 @@ use crate::facts::Touch;
 use crate::names::AGENT_LABEL;
 use crate::plan::{self, AgentInput, AgentPlan, ChildKind, Planned, ServerInput};
 use crate::report::Note;
+use crate::scopes::Presence;
 use crate::status::agent::{Held, Missing, Seen, status};
 use crate::status::find;
 use crate::status::write::Written;
 
 /// A pod that has not taken up a new configuration yet is asked again after this long.
 const CONFIG_PENDING: Duration = Duration::from_secs(5);
+
+/// Conditions that are worth an Event of their own when they become False.
+const WARNED_OF: [&str; 5] = ["TaskStoreReady", "A2AConformant", "AccessEnforced", "PeersFound", "PushDelivered"];
 
 /// One look at an Agent.
 pub fn reconcile<'a>(
@@ -131,6 +135,16 @@ fn dereference(agent: &Agent, owner: &Owner, context: &Context, seen: &mut Seen)
         if let Some((reason, message, is_missing)) = problem {
             let missing = Missing { name: used.name.clone(), required: used.required, reason, message };
             if is_missing { seen.missing_skills.push(missing) } else { seen.stale_skills.push(missing) }
+        }
+    }
+    for peer in &agent.spec.peers {
+        let namespace = peer.namespace.as_deref().unwrap_or(&owner.namespace);
+        let name = format!("{namespace}/{}", peer.name);
+        match context.scopes.presence(namespace, &peer.name) {
+            Presence::There => {}
+            Presence::Missing => seen.missing_peers.push(name),
+            Presence::NotKnownYet => seen.peers_not_known_yet = true,
+            Presence::NotWatched => seen.unwatched_peers.push(name),
         }
     }
     References { servers }
@@ -274,6 +288,10 @@ async fn tell(
             done.notes.extend(transition(&before, &new.conditions, "Ready"));
             let accepted = transition(&before, &new.conditions, "Accepted").filter(|n| n.warning);
             done.notes.extend(accepted.filter(|n| !done.notes.iter().any(|o| o.reason == n.reason)));
+            let warnings = WARNED_OF.iter().filter_map(|kind| transition(&before, &new.conditions, kind));
+            let warnings: Vec<_> =
+                warnings.filter(|n| n.warning && !done.notes.iter().any(|o| o.reason == n.reason)).collect();
+            done.notes.extend(warnings);
         }
         Written::Later(wait) => done.again_within(wait),
         Written::Unchanged | Written::Gone => {}

@@ -29,6 +29,7 @@ use crate::facts::{Facts, Touch};
 use crate::metrics::Metrics;
 use crate::plan::ChildKind;
 use crate::report::{Note, Outcome, Reporter};
+use crate::scopes::Scopes;
 use crate::settings::Settings;
 use crate::status::find;
 use crate::status::write::StatusWriter;
@@ -52,6 +53,8 @@ const TELL_AFTER: u32 = 3;
 pub struct Context {
     /// Client of the API server.
     pub client: Client,
+    /// All scopes of the operator, for Agents of other namespaces.
+    pub scopes: Scopes,
     /// What the installation says.
     pub settings: Arc<Settings>,
     /// What the watches have seen.

@@ -1,13 +1,13 @@
 //! The two documents that a pod's sidecar reads, and their `ConfigMap`s.
 
-use outrigger_crds::{AgentSpec, HttpRuntime, duration};
+use outrigger_crds::{AgentSpec, duration};
 use outrigger_protocol::config::{
-    AgentRef, Boot, CONFIG_VERSION, Drain, Limits, Live, Runtime, SHIM_SOCKET, Server, SkillMount, Store, TOOLS_DIR,
+    AgentRef, Boot, CONFIG_VERSION, Drain, Limits, Runtime, SHIM_SOCKET, Server, SkillMount, TOOLS_DIR,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::identity::Identity;
-use super::{AgentInput, ChildKind, PlanError, Planned};
+use super::{AgentInput, ChildKind, PlanError, Planned, store};
 use crate::names;
 
 /// Milliseconds of a duration in a specification.
@@ -35,12 +35,36 @@ fn set_millis(slot: &mut u64, path: &str, value: Option<&String>) -> Result<(), 
 pub(super) fn limits(spec: &AgentSpec) -> Result<Limits, PlanError> {
     let mut limits = Limits::default();
     if let Some(given) = &spec.limits {
-        set_millis(&mut limits.turn_timeout_ms, "spec.limits.turnTimeout", given.turn_timeout.as_ref())?;
-        set_millis(&mut limits.queue_timeout_ms, "spec.limits.queueTimeout", given.queue_timeout.as_ref())?;
-        set(&mut limits.max_concurrent_turns, given.max_concurrent_turns.map(i64::from));
-        set(&mut limits.max_queued_turns, given.max_queued_turns.map(i64::from));
-        set(&mut limits.max_request_bytes, given.max_request_bytes);
-        set(&mut limits.max_answer_bytes, given.max_answer_bytes);
+        for (slot, name, value) in [
+            (&mut limits.turn_timeout_ms, "turnTimeout", &given.turn_timeout),
+            (&mut limits.stream_idle_timeout_ms, "streamIdleTimeout", &given.stream_idle_timeout),
+            (&mut limits.async_idle_timeout_ms, "asyncIdleTimeout", &given.async_idle_timeout),
+            (&mut limits.async_timeout_ms, "asyncTimeout", &given.async_timeout),
+            (&mut limits.wait_timeout_ms, "waitTimeout", &given.wait_timeout),
+            (&mut limits.heartbeat_ms, "heartbeat", &given.heartbeat),
+            (&mut limits.queue_timeout_ms, "queueTimeout", &given.queue_timeout),
+        ] {
+            set_millis(slot, &format!("spec.limits.{name}"), value.as_ref())?;
+        }
+        for (slot, value) in [
+            (&mut limits.max_concurrent_turns, given.max_concurrent_turns),
+            (&mut limits.max_queued_turns, given.max_queued_turns),
+            (&mut limits.max_open_tasks_per_caller, given.max_open_tasks_per_caller),
+            (&mut limits.max_streams_per_caller, given.max_streams_per_caller),
+            (&mut limits.max_streams_per_task, given.max_streams_per_task),
+            (&mut limits.max_requests_per_second, given.max_requests_per_second),
+            (&mut limits.request_burst, given.request_burst),
+            (&mut limits.max_push_configs, given.max_push_configs),
+        ] {
+            set(slot, value.map(i64::from));
+        }
+        for (slot, value) in [
+            (&mut limits.max_request_bytes, given.max_request_bytes),
+            (&mut limits.max_answer_bytes, given.max_answer_bytes),
+            (&mut limits.max_task_bytes, given.max_task_bytes),
+        ] {
+            set(slot, value);
+        }
     }
     if let Some(given) = &spec.tasks {
         set(&mut limits.max_tasks, given.max.map(i64::from));
@@ -53,13 +77,9 @@ pub(super) fn limits(spec: &AgentSpec) -> Result<Limits, PlanError> {
 pub(super) fn boot(
     input: &AgentInput<'_>,
     identity: &Identity,
-    http: &HttpRuntime,
+    runtime: Runtime,
     grace_seconds: u32,
 ) -> Result<String, PlanError> {
-    let port = u16::try_from(http.port).map_err(|_| PlanError::InvalidSpec {
-        path: "spec.runtime.http.port".into(),
-        message: format!("{} is no port", http.port),
-    })?;
     let servers: Vec<Server> = input
         .servers
         .iter()
@@ -76,7 +96,7 @@ pub(super) fn boot(
     let boot = Boot {
         version: CONFIG_VERSION,
         agent: AgentRef { name: identity.name.clone(), namespace: identity.namespace.clone() },
-        runtime: Runtime::Http { port, path: http.path.clone(), ready_path: http.ready_path.clone() },
+        runtime,
         containers,
         servers,
         skills: input
@@ -86,15 +106,10 @@ pub(super) fn boot(
             .iter()
             .map(|s| SkillMount { name: s.name.clone(), required: s.required })
             .collect(),
-        store: Store::Memory,
+        store: store::boot(&input.agent.spec, identity),
         drain: Drain { token: identity.drain_token(), grace_seconds },
     };
     text(&boot)
-}
-
-/// The live document as text.
-pub(super) fn live(card: &Value, limits: Limits) -> String {
-    json!(Live { limits, ..Live::new(card.clone()) }).to_string()
 }
 
 fn text<T: serde::Serialize>(document: &T) -> Result<String, PlanError> {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::merge::{default, mount, put_list, put_named, take_list, take_object};
 use super::quantity::{canonical_resources, merge_resources};
-use super::{AgentInput, ServerInput, security};
+use super::{AgentInput, ServerInput, files, security, store};
 use crate::names;
 
 /// Folder of the shim in tool containers.
@@ -120,6 +120,14 @@ pub(super) fn sidecar(input: &AgentInput<'_>, volumes: &mut Vec<Value>) -> Value
         mount(AGENT_VOLUME, AGENT_DIR, false),
         mount(scratch, "/tmp", false),
     ];
+    let mut env = vec![
+        field("POD_NAME", "metadata.name"),
+        field("POD_NAMESPACE", "metadata.namespace"),
+        field("POD_UID", "metadata.uid"),
+        field("POD_IP", "status.podIP"),
+    ];
+    store::sidecar(spec, &mut env, &mut mounts);
+    files::mounts(spec, &mut mounts);
     if !spec.skills.is_empty() {
         mounts.push(mount(SKILLS_VOLUME, SKILLS_DIR, false));
     }
@@ -143,11 +151,7 @@ pub(super) fn sidecar(input: &AgentInput<'_>, volumes: &mut Vec<Value>) -> Value
         "imagePullPolicy": "IfNotPresent",
         "args": ["run"],
         "restartPolicy": "Always",
-        "env": [
-            field("POD_NAME", "metadata.name"),
-            field("POD_NAMESPACE", "metadata.namespace"),
-            field("POD_UID", "metadata.uid"),
-        ],
+        "env": env,
         "ports": [
             {"name": "outrigger-a2a", "containerPort": A2A_PORT, "protocol": "TCP"},
             {"name": "outrigger-admin", "containerPort": ADMIN_PORT, "protocol": "TCP"},

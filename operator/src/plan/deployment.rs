@@ -4,6 +4,7 @@ use outrigger_crds::AgentSpec;
 use serde_json::{Value, json};
 
 use super::identity::Identity;
+use super::store::{Lifetime, lifetime};
 use super::{ChildKind, Planned};
 use crate::names::AGENT_LABEL;
 
@@ -12,9 +13,16 @@ const REVISION_HISTORY: i32 = 3;
 /// After this long without progress a rollout counts as stuck. Longer than the default start limit of a tool.
 const PROGRESS_DEADLINE_SECONDS: i32 = 600;
 
+/// With a file on a volume that outlives pods the old one is gone before the next one opens it.
+///
 /// `spec.replicas` is always written: an Agent without a value has the schema's default, and the scale subresource of
 /// the Agent is the one place where autoscalers write.
 pub(super) fn deployment(identity: &Identity, spec: &AgentSpec, template: &Value) -> Planned {
+    let strategy = if lifetime(spec) == Lifetime::Volume {
+        json!({"type": "Recreate"})
+    } else {
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}})
+    };
     let body = json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -24,7 +32,7 @@ pub(super) fn deployment(identity: &Identity, spec: &AgentSpec, template: &Value
             "revisionHistoryLimit": REVISION_HISTORY,
             "progressDeadlineSeconds": PROGRESS_DEADLINE_SECONDS,
             "selector": {"matchLabels": {AGENT_LABEL: identity.name}},
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}},
+            "strategy": strategy,
             "template": template,
         },
     });

@@ -3,10 +3,13 @@
 //! Objects are raw JSON. What a user wrote in a template is carried and merged, never lost.
 
 mod card;
+mod check;
 mod config;
 mod containers;
 mod deployment;
+mod files;
 mod identity;
+mod live;
 mod merge;
 mod pod;
 mod quantity;
@@ -14,6 +17,7 @@ mod security;
 mod server;
 mod service;
 mod skill;
+mod store;
 mod validate;
 
 use outrigger_crds::{Agent, MCPServerSpec};
@@ -23,8 +27,10 @@ use serde_json::Value;
 use crate::hash;
 use crate::settings::Settings;
 
+pub use files::{Source, sources};
 pub use server::{ServerError, check_server};
 pub use skill::{SkillPlan, skill};
+pub use store::{Lifetime, lifetime};
 
 /// Kinds of the objects that we write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -110,11 +116,11 @@ pub struct AgentInput<'a> {
 /// The objects of an Agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentPlan {
-    /// ServiceAccount, boot and live `ConfigMap`, Service, Deployment, in this order.
+    /// ServiceAccount, boot and live `ConfigMap`, the two Services, Deployment, in this order.
     pub objects: Vec<Planned>,
     /// Name of the boot `ConfigMap`.
     pub boot_config_map: String,
-    /// SHA-256 of the Agent Card, hex.
+    /// SHA-256 of what the manifest says of the Agent Card, hex.
     pub card_digest: String,
     /// SHA-256 of the live document, hex; pods report the one in force.
     pub live_digest: String,
@@ -170,28 +176,30 @@ impl PlanError {
 pub fn agent(input: &AgentInput<'_>) -> Result<AgentPlan, PlanError> {
     let spec = &input.agent.spec;
     let identity = identity::Identity::of(input.agent)?;
-    let http = validate::runtime(spec)?;
-    validate::template(spec, http)?;
+    let runtime = validate::runtime(spec)?;
+    validate::template(spec, &runtime)?;
+    store::check(spec)?;
     let limits = config::limits(spec)?;
     let grace = pod::grace_seconds(spec, limits.turn_timeout_ms);
-    let card = card::card(&identity, spec, &input.settings.cluster_domain);
-    let boot = config::boot(input, &identity, http, grace)?;
-    let live = config::live(&card, limits);
+    let domain = &input.settings.cluster_domain;
+    let boot = config::boot(input, &identity, runtime, grace)?;
+    let live = live::live(&identity, spec, limits, domain)?;
     let boot_config_map = format!("{}-boot-{}", identity.name, hash::short(boot.as_bytes(), 10));
     let template = pod::template(input, &identity, &boot_config_map, grace);
     let objects = vec![
         identity::service_account(&identity, spec),
         config::boot_config_map(&identity, &boot_config_map, &boot),
-        config::live_config_map(&identity, &live),
-        service::service(&identity),
+        config::live_config_map(&identity, &live.text),
+        service::service(&identity, spec),
+        service::peers(&identity),
         deployment::deployment(&identity, spec, &template),
     ];
     Ok(AgentPlan {
         objects,
         boot_config_map,
-        card_digest: hash::hex(card.to_string().as_bytes()),
-        live_digest: hash::hex(live.as_bytes()),
-        url: card::url(&identity, &input.settings.cluster_domain),
+        card_digest: live.card_digest,
+        live_digest: hash::hex(live.text.as_bytes()),
+        url: format!("{}/", live::url(&identity, domain)),
     })
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::containers::{self, AGENT_VOLUME, BIN_VOLUME, BOOT_VOLUME, LIVE_VOLUME, SKILLS_VOLUME};
 use super::identity::Identity;
 use super::merge::{default, empty_dir, put_list, take_list, take_object, text};
-use super::{AgentInput, ServerInput, security};
+use super::{AgentInput, ServerInput, files, security, store};
 use crate::names;
 
 /// Time beyond the longest turn that a pod has for its end: 5 s in which it still takes work, the rest to answer.
@@ -72,6 +72,9 @@ pub(super) fn template(input: &AgentInput<'_>, identity: &Identity, boot_config_
         if let Some(limit) = volume.pointer_mut("/emptyDir/sizeLimit") {
             *limit = super::quantity::canonical(limit);
         }
+        if let Some(resources) = volume.pointer_mut("/ephemeral/volumeClaimTemplate/spec/resources") {
+            super::quantity::canonical_resources(resources);
+        }
     }
     spec.insert("volumes".into(), Value::Array(volumes));
     spec.insert("initContainers".into(), Value::Array(init));
@@ -106,6 +109,8 @@ fn add_volumes(input: &AgentInput<'_>, identity: &Identity, boot_config_map: &st
     volumes.push(json!({"name": BOOT_VOLUME, "configMap": {"name": boot_config_map}}));
     volumes.push(json!({"name": LIVE_VOLUME, "configMap": {"name": live}}));
     volumes.push(empty_dir(AGENT_VOLUME, &json!({"medium": "Memory", "sizeLimit": "1Mi"})));
+    store::volumes(&input.agent.spec, volumes);
+    files::volumes(&input.agent.spec, volumes);
     if !input.agent.spec.skills.is_empty() {
         volumes.push(empty_dir(SKILLS_VOLUME, &json!({})));
     }

@@ -2,23 +2,44 @@
 
 use std::collections::BTreeMap;
 
-use outrigger_crds::{AgentSpec, HttpRuntime};
+use outrigger_crds::AgentSpec;
+use outrigger_protocol::config::Runtime;
 use serde_json::Value;
 
 use super::PlanError;
 use super::merge::{items, text};
 use crate::names;
 
-/// The one runtime there is.
-pub(super) fn runtime(spec: &AgentSpec) -> Result<&HttpRuntime, PlanError> {
-    spec.runtime.http.as_ref().ok_or_else(|| PlanError::InvalidSpec {
-        path: "spec.runtime".into(),
-        message: "set runtime.http: the container takes its turns over HTTP".into(),
-    })
+/// The one runtime that is set.
+pub(super) fn runtime(spec: &AgentSpec) -> Result<Runtime, PlanError> {
+    let number = |path: &str, port: i32| {
+        u16::try_from(port)
+            .map_err(|_| PlanError::InvalidSpec { path: path.into(), message: format!("{port} is no port") })
+    };
+    match (&spec.runtime.http, &spec.runtime.a2a) {
+        (Some(http), None) => Ok(Runtime::Http {
+            port: number("spec.runtime.http.port", http.port)?,
+            path: http.path.clone(),
+            ready_path: http.ready_path.clone(),
+        }),
+        (None, Some(a2a)) => {
+            Ok(Runtime::A2a { port: number("spec.runtime.a2a.port", a2a.port)?, path: a2a.path.clone() })
+        }
+        _ => Err(PlanError::InvalidSpec {
+            path: "spec.runtime".into(),
+            message: "set runtime.http or runtime.a2a, and not both: how the container takes its work".into(),
+        }),
+    }
+}
+
+fn port_of(runtime: &Runtime) -> i64 {
+    match runtime {
+        Runtime::Http { port, .. } | Runtime::A2a { port, .. } => i64::from(*port),
+    }
 }
 
 /// Checks the template.
-pub(super) fn template(spec: &AgentSpec, http: &HttpRuntime) -> Result<(), PlanError> {
+pub(super) fn template(spec: &AgentSpec, runtime: &Runtime) -> Result<(), PlanError> {
     let pod = spec.template.get("spec").unwrap_or(&Value::Null);
     let refused = |path: &str, message: &str| PlanError::InvalidTemplate { path: path.into(), message: message.into() };
     if super::merge::named(items(pod, "containers"), names::AGENT_CONTAINER).is_none() {
@@ -30,13 +51,13 @@ pub(super) fn template(spec: &AgentSpec, http: &HttpRuntime) -> Result<(), PlanE
             "remove it: the tools in the pod would get the token too; mount a projected serviceAccountToken volume in the container that needs one",
         ));
     }
-    ports(pod, http)
+    ports(pod, port_of(runtime))
 }
 
-/// All containers of a pod share its ports, and the handler's is taken whether it is declared or not.
-fn ports(pod: &Value, http: &HttpRuntime) -> Result<(), PlanError> {
+/// All containers of a pod share its ports, and the agent's is taken whether it is declared or not.
+fn ports(pod: &Value, agent: i64) -> Result<(), PlanError> {
     let mut taken: BTreeMap<(i64, String), &str> = BTreeMap::new();
-    taken.insert((i64::from(http.port), "TCP".into()), names::AGENT_CONTAINER);
+    taken.insert((agent, "TCP".into()), names::AGENT_CONTAINER);
     let sidecars = items(pod, "initContainers").iter().filter(|c| text(c, "restartPolicy") == "Always");
     for container in items(pod, "containers").iter().chain(sidecars) {
         let name = text(container, "name");

@@ -1,12 +1,14 @@
 //! Status of an Agent.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use outrigger_crds::{Agent, AgentStatus, CardDigest, MAX_TOOL_NAMES, ToolsStatus};
 use outrigger_protocol::status::PodStatus;
 
 use super::pods::{PodView, Problem, server_message};
-use super::{Said, conditions, count};
+use super::{Said, a2a, conditions, count};
 use crate::plan;
 
 /// A part of the Agent that is not there or not accepted.
@@ -42,13 +44,19 @@ pub struct Seen {
     pub missing_servers: Vec<Missing>,
     /// Skills that are missing or not accepted.
     pub missing_skills: Vec<Missing>,
+    /// Peers that do not exist, as `namespace/name`.
+    pub missing_peers: Vec<String>,
+    /// Whether there is a peer of which nobody can tell yet.
+    pub peers_not_known_yet: bool,
+    /// Peers in namespaces that the operator does not watch.
+    pub unwatched_peers: Vec<String>,
     /// Skills whose newest content is refused while an older one is published.
     pub stale_skills: Vec<Missing>,
     /// The Deployment.
     pub deployment: Option<std::sync::Arc<Deployment>>,
     /// Pods of the Agent.
     pub pods: Vec<PodView>,
-    /// Digest of the card, if there is a plan.
+    /// Digest of what the manifest says of the card, if there is a plan.
     pub card_digest: Option<String>,
     /// Digest of the live document, if there is a plan.
     pub live_digest: Option<String>,
@@ -77,7 +85,13 @@ pub fn status(agent: &Agent, seen: &Seen, now: &Time) -> AgentStatus {
         ("ToolsReady", tools_ready(agent, seen, &pods)),
         ("SkillsReady", skills_ready(agent, seen, &pods)),
         ("CardServed", card_served(agent, seen, &pods)),
-        ("TaskStoreShared", task_store_shared(agent)),
+        ("TaskStoreReady", a2a::task_store_ready(agent, &pods)),
+        ("TaskStoreShared", a2a::task_store_shared(agent)),
+        ("TaskStoreDurable", a2a::task_store_durable(agent)),
+        ("A2AConformant", a2a::conformant(agent, &pods)),
+        ("AccessEnforced", a2a::access_enforced(agent, &pods)),
+        ("PeersFound", a2a::peers_found(agent, seen, super::find(&previous.conditions, "PeersFound"))),
+        ("PushDelivered", a2a::push_delivered(agent, &pods)),
     ];
     AgentStatus {
         observed_generation: agent.metadata.generation,
@@ -189,9 +203,25 @@ fn ready(agent: &Agent, seen: &Seen, counts: &Counts, problem: Option<&Problem>)
         None if stuck => Said::no("ProgressDeadlineExceeded", format!("the rollout is stuck; {summary}")),
         None => Said::no(
             "PodsStarting",
-            format!("{summary}: Agent {} is starting", agent.metadata.name.as_deref().unwrap_or_default()),
+            format!(
+                "{summary}: Agent {} is starting{}",
+                agent.metadata.name.as_deref().unwrap_or_default(),
+                waiting(agent, seen)
+            ),
         ),
     }
+}
+
+/// What a pod waits for that nobody but the kubelet can see: the Secrets and `ConfigMap`s that the Agent names.
+fn waiting(agent: &Agent, seen: &Seen) -> String {
+    let sources = plan::sources(&agent.spec);
+    let Some(pod) = seen.pods.iter().find(|p| !p.is_leaving() && p.waits_for_volumes()) else { return String::new() };
+    if sources.is_empty() {
+        return String::new();
+    }
+    let names: BTreeSet<_> = sources.iter().map(|s| format!("{} {}", s.kind, s.name)).collect();
+    let names: Vec<_> = names.into_iter().collect();
+    format!("; pod {} waits for its volumes: {} must exist with the keys that are named", pod.name(), names.join(", "))
 }
 
 fn progressing(seen: &Seen, counts: &Counts, problem: Option<&Problem>) -> Said {
@@ -214,7 +244,7 @@ fn progressing(seen: &Seen, counts: &Counts, problem: Option<&Problem>) -> Said 
     Said::yes("RollingOut", format!("{summary}{why}"))
 }
 
-fn no_pods(agent: &Agent, pods: &[&PodView]) -> Said {
+pub(super) fn no_pods(agent: &Agent, pods: &[&PodView]) -> Said {
     if agent.spec.replicas == 0 {
         return Said::unknown("ScaledToZero", "no pod is wanted, so none can tell");
     }
@@ -309,19 +339,6 @@ fn card_served(agent: &Agent, seen: &Seen, pods: &[&PodView]) -> Said {
         format!(
             "{} the newest card",
             if reports.len() == 1 { "1 pod serves".into() } else { format!("{} pods serve", reports.len()) }
-        ),
-    )
-}
-
-fn task_store_shared(agent: &Agent) -> Said {
-    if agent.spec.replicas <= 1 {
-        return Said::yes("SinglePod", "one pod holds all tasks in its memory; they end with it");
-    }
-    Said::no(
-        "InMemory",
-        format!(
-            "each of the {} pods keeps its own tasks in memory: the Service sends a client's address to one pod, but a client behind another address, or after that pod is gone, does not find its tasks",
-            agent.spec.replicas
         ),
     )
 }

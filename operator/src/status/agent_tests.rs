@@ -45,7 +45,8 @@ fn says(change: impl FnOnce(&mut Value)) -> Option<crate::facts::Fact> {
     let mut value = json!({
         "version": "0.1.0", "phase": "Ready", "config": {"digest": "live"}, "card": {"digest": "c"}, "agent": {"ready": true},
         "servers": [server("time", true), server("files", false)],
-        "skills": [{"name": "menu", "required": true, "ready": true}]
+        "skills": [{"name": "menu", "required": true, "ready": true}], "store": {"ready": true},
+        "interfaces": [{"binding": "JSONRPC", "version": "1.0", "ready": true}, {"binding": "GRPC", "version": "0.3", "ready": true}]
     });
     change(&mut value);
     Some(Ok(Arc::new(serde_json::from_value(value).unwrap())))
@@ -88,6 +89,12 @@ fn all_is_well() {
         ("SkillsReady", pair("True", "AllReady")),
         ("CardServed", pair("True", "Served")),
         ("TaskStoreShared", pair("True", "SinglePod")),
+        ("TaskStoreDurable", pair("False", "EndsWithPod")),
+        ("TaskStoreReady", pair("True", "Ready")),
+        ("A2AConformant", pair("True", "AllPass")),
+        ("AccessEnforced", pair("True", "Open")),
+        ("PeersFound", pair("True", "NoPeers")),
+        ("PushDelivered", pair("True", "NoPush")),
     ] {
         assert_eq!(says_of(&status, kind), want, "{kind}");
         assert_eq!(of(&status, kind).observed_generation, Some(7));
@@ -116,8 +123,134 @@ fn zero_replicas_are_ready() {
 #[test]
 fn many_replicas_do_not_share_tasks() {
     let status = status(&agent(3), &seen(Some(deployment(3, 3, 3, &json!([]))), vec![]), &now());
-    assert_eq!(says_of(&status, "TaskStoreShared"), pair("False", "InMemory"));
+    assert_eq!(says_of(&status, "TaskStoreShared"), pair("False", "OnePerPod"));
     assert!(of(&status, "TaskStoreShared").message.contains("3 pods"));
+}
+
+#[test]
+fn the_store_decides_what_tasks_outlive() {
+    for (store, replicas, durable, shared) in [
+        (json!({"memory": {}}), 1, pair("False", "EndsWithContainer"), pair("True", "SinglePod")),
+        (json!({"sqlite": {}}), 2, pair("False", "EndsWithPod"), pair("False", "OnePerPod")),
+        (
+            json!({"sqlite": {"volume": {"persistentVolumeClaim": {"claimName": "c"}}}}),
+            1,
+            pair("True", "Volume"),
+            pair("True", "SinglePod"),
+        ),
+        (
+            json!({"postgres": {"urlFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}}),
+            3,
+            pair("True", "Database"),
+            pair("True", "Database"),
+        ),
+    ] {
+        let mut agent = agent(replicas);
+        agent.spec.tasks = serde_json::from_value(json!({"store": store})).unwrap();
+        let status = status(&agent, &seen(None, vec![]), &now());
+        assert_eq!(says_of(&status, "TaskStoreDurable"), durable, "{store}");
+        assert_eq!(says_of(&status, "TaskStoreShared"), shared, "{store}");
+        assert_eq!(says_of(&status, "TaskStoreReady"), pair("Unknown", "NoPods"), "{store}");
+    }
+}
+
+fn one_pod(ready: bool, change: impl FnOnce(&mut Value)) -> Seen {
+    let d = deployment(1, i32::from(ready), 1, &json!([]));
+    seen(Some(d), vec![view(pod(ready, json!({})), says(change))])
+}
+
+#[test]
+fn a_store_that_does_not_work_is_told_and_an_old_sidecar_has_nothing_to_say() {
+    let down = one_pod(false, |s| {
+        s["store"] = json!({"ready": false, "reason": "Unreachable", "message": "connection refused"});
+    });
+    let told = status(&agent(1), &down, &now());
+    for kind in ["Ready", "TaskStoreReady"] {
+        assert_eq!(says_of(&told, kind), pair("False", "TaskStoreNotReady"), "{kind}");
+        assert!(of(&told, kind).message.contains("pod a-1 does not work: connection refused (Unreachable)"), "{kind}");
+    }
+    let old = one_pod(true, |s| {
+        s.as_object_mut().unwrap().retain(|key, _| key != "store" && key != "interfaces");
+    });
+    let old = status(&agent(1), &old, &now());
+    for kind in ["TaskStoreReady", "A2AConformant"] {
+        assert_eq!(says_of(&old, kind), pair("Unknown", "NotTold"), "{kind}");
+    }
+    assert_eq!(says_of(&old, "Ready"), pair("True", "PodsReady"));
+}
+
+#[test]
+fn interfaces_that_fail_are_named() {
+    let seen = one_pod(true, |s| {
+        s["interfaces"][1] = json!({"binding": "GRPC", "version": "0.3", "ready": false, "reason": "CallFailed", "message": "no answer"});
+    });
+    let status = status(&agent(1), &seen, &now());
+    assert_eq!(says_of(&status, "A2AConformant"), pair("False", "InterfaceFailed"));
+    let message = &of(&status, "A2AConformant").message;
+    assert!(message.starts_with("GRPC 0.3 of pod a-1 did not pass"), "{message}");
+    assert!(message.ends_with("no answer (CallFailed)"), "{message}");
+    assert_eq!(says_of(&status, "Ready"), pair("True", "PodsReady"), "the others serve");
+    let untold = one_pod(true, |s| s["interfaces"][1] = json!({"binding": "GRPC", "version": "0.3", "ready": false}));
+    assert_eq!(says_of(&super::status(&agent(1), &untold, &now()), "A2AConformant"), pair("Unknown", "NotTold"));
+}
+
+#[test]
+fn an_agent_that_can_be_reached_past_its_sidecar() {
+    let mut agent = agent(1);
+    let exposed = one_pod(true, |s| s["agentExposed"] = json!(true));
+    assert_eq!(says_of(&status(&agent, &exposed, &now()), "AccessEnforced"), pair("False", "AgentExposed"));
+    agent.spec.access = serde_json::from_value(json!({"apiKeys": {"header": "X", "secretName": "s"}})).unwrap();
+    assert_eq!(says_of(&status(&agent, &exposed, &now()), "AccessEnforced"), pair("False", "AgentExposed"));
+    assert_eq!(says_of(&status(&agent, &one_pod(true, |_| {}), &now()), "AccessEnforced"), pair("True", "Enforced"));
+}
+
+#[test]
+fn push_notifications_that_were_given_up_are_told_by_magnitude() {
+    let mut agent = agent(1);
+    agent.spec.push = serde_json::from_value(json!({"enabled": true})).unwrap();
+    let after = |count: u64| status(&agent, &one_pod(true, |s| s["pushDeadLetters"] = json!(count)), &now());
+    assert_eq!(says_of(&after(0), "PushDelivered"), pair("True", "Delivered"));
+    assert_eq!(says_of(&after(10), "PushDelivered"), pair("False", "GivenUp"));
+    assert!(of(&after(10), "PushDelivered").message.contains("gave up 10 or more"));
+    assert_eq!(after(10), after(99), "nothing to write");
+    assert_ne!(after(99), after(100));
+}
+
+#[test]
+fn peers_that_are_missing_or_cannot_be_seen() {
+    let mut agent = agent(1);
+    agent.spec.peers = serde_json::from_value(json!([{"name": "b"}, {"name": "c", "namespace": "m"}])).unwrap();
+    let mut s = one_pod(true, |_| {});
+    assert_eq!(says_of(&status(&agent, &s, &now()), "PeersFound"), pair("True", "AllFound"));
+    s.unwatched_peers = vec!["m/c".into()];
+    assert_eq!(says_of(&status(&agent, &s, &now()), "PeersFound"), pair("Unknown", "PeerNotWatched"));
+    let before = status(&agent, &s, &now());
+    s.peers_not_known_yet = true;
+    let again = Agent { status: Some(before.clone()), ..agent.clone() };
+    assert_eq!(status(&again, &s, &now()), before, "an operator that has just started");
+    assert_eq!(says_of(&status(&agent, &s, &now()), "PeersFound"), pair("Unknown", "NotTold"));
+    s.missing_peers = vec!["n/b".into()];
+    let missing = status(&agent, &s, &now());
+    assert_eq!(says_of(&missing, "PeersFound"), pair("False", "PeerNotFound"));
+    assert!(of(&missing, "PeersFound").message.starts_with("Agent n/b does not exist"));
+    assert_eq!(says_of(&missing, "Ready"), pair("True", "PodsReady"));
+}
+
+#[test]
+fn a_pod_that_waits_for_its_volumes_names_what_must_exist() {
+    let conditions = json!({"conditions": [{"type": "PodScheduled", "status": "True"},
+        {"type": "PodReadyToStartContainers", "status": "False"}, {"type": "Ready", "status": "False"}]});
+    let s = seen(Some(deployment(1, 0, 1, &json!([]))), vec![view(pod(false, conditions), None)]);
+    let mut agent = agent(1);
+    let plain = status(&agent, &s, &now());
+    assert_eq!(of(&plain, "Ready").message, "0 of 1 pods are ready: Agent a is starting");
+    agent.spec.access = serde_json::from_value(json!({"apiKeys": {"header": "X", "secretName": "keys"}, "jwt": [
+        {"issuer": "i", "audiences": ["a"], "jwksFrom": {"configMapKeyRef": {"name": "jwks", "key": "k"}}}]}))
+    .unwrap();
+    let waiting = status(&agent, &s, &now());
+    assert_eq!(says_of(&waiting, "Ready"), pair("False", "PodsStarting"));
+    let message = &of(&waiting, "Ready").message;
+    assert!(message.contains("pod a-1 waits for its volumes: ConfigMap jwks, Secret keys must exist"), "{message}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Statuses: pure functions of what was seen. Each compares with the last status, so that nothing is written where
 //! nothing changed.
 
+mod a2a;
 pub mod agent;
 pub mod mcp_server;
 pub mod pods;
@@ -37,6 +38,18 @@ impl Said {
     /// Nobody can tell.
     pub fn unknown(reason: &str, message: impl Into<String>) -> Self {
         Self { status: "Unknown", reason: reason.into(), message: message.into() }
+    }
+}
+
+impl From<&Condition> for Said {
+    fn from(before: &Condition) -> Self {
+        let (reason, message) = (before.reason.clone(), before.message.clone());
+        let status = match before.status.as_str() {
+            "True" => "True",
+            "False" => "False",
+            _ => "Unknown",
+        };
+        Self { status, reason, message }
     }
 }
 

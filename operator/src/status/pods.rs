@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 use outrigger_protocol::status::{PodPhase, PodStatus, ServerStatus};
 
-use crate::facts::Fact;
+use crate::facts::{Fact, tells};
 use crate::names::{AGENT_CONTAINER, INSTALL_CONTAINER, SIDECAR_CONTAINER};
 
 /// Longest part of a container's last words in a message.
@@ -73,6 +73,13 @@ impl PodView {
         unschedulable.into_iter().chain(containers).chain(own).min_by_key(|p| p.rank)
     }
 
+    /// Whether it has a node and waits for what its containers need before the first can start: volumes, mostly.
+    pub fn waits_for_volumes(&self) -> bool {
+        let conditions = || self.pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
+        let says = |kind: &str, status: &str| conditions().any(|c| c.type_ == kind && c.status == status);
+        says("PodScheduled", "True") && says("PodReadyToStartContainers", "False")
+    }
+
     /// What keeps one container from work.
     pub fn container_problem(&self, name: &str) -> Option<Problem> {
         self.containers().filter(|c| c.name == name).find_map(|c| container(self.name(), c))
@@ -112,6 +119,11 @@ impl PodView {
         if let Some(server) = status.servers.iter().find(|s| s.required && !s.part.ready) {
             return Some(Problem { reason: "ToolNotReady", message: server_message(name, server), rank: 21 });
         }
+        if !status.store.ready && tells(&status.store) {
+            let why = join(&status.store.reason, &status.store.message);
+            let message = format!("the task store of pod {name} does not work: {why}");
+            return Some(Problem { reason: "TaskStoreNotReady", message, rank: 19 });
+        }
         if !status.agent.ready {
             let why = join(&status.agent.reason, &status.agent.message);
             let message = format!("the container agent of pod {name} does not answer: {why}");
@@ -142,7 +154,7 @@ pub fn server_message(pod: &str, server: &ServerStatus) -> String {
     text
 }
 
-fn join(reason: &str, message: &str) -> String {
+pub(super) fn join(reason: &str, message: &str) -> String {
     match (reason.is_empty(), message.is_empty()) {
         (true, _) => message.into(),
         (false, true) => reason.into(),

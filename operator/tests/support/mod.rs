@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::client::Body;
 use kube::core::DeserializeGuard;
-use kube::runtime::reflector::{Lookup, Store, store};
+use kube::runtime::reflector::{Lookup, ObjectRef, Store, store};
 use kube::runtime::{reflector::store::Writer, watcher};
 use kube::{Client, Resource};
 use outrigger_crds::{Agent, MCPServer, Skill};
@@ -23,6 +23,7 @@ use outrigger_operator::controller::{Context, Failures};
 use outrigger_operator::facts::{self, Facts, Touch};
 use outrigger_operator::metrics::Metrics;
 use outrigger_operator::report::Reporter;
+use outrigger_operator::scopes::Scopes;
 use outrigger_operator::settings::Settings;
 use outrigger_operator::status::write::StatusWriter;
 use parking_lot::Mutex;
@@ -136,7 +137,7 @@ impl Server {
         match *method {
             Method::GET => match self.get(path) {
                 Some(object) => (200, object),
-                None if path.ends_with('s') && path.split('/').count() % 2 == 1 => {
+                None if path.ends_with("/replicasets") => {
                     (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}))
                 }
                 None => status(404, "not found"),
@@ -242,6 +243,8 @@ pub struct World {
     pub server: Server,
     pub context: Context,
     pub touched: tokio::sync::mpsc::Receiver<Touch>,
+    /// Agents that are to be looked at as one of their peers came or went.
+    pub told: tokio::sync::mpsc::Receiver<ObjectRef<DeserializeGuard<Agent>>>,
     fill: Box<dyn FnMut(&Server) + Send>,
 }
 
@@ -281,8 +284,11 @@ impl World {
             Reporter::new(client.clone(), "test".into(), metrics.clone(), CancellationToken::new());
         tokio::spawn(publisher);
         let (touches, inbox) = facts::channel();
+        let (scopes, (queue, told)) = (Scopes::default(), tokio::sync::mpsc::channel(64));
+        scopes.add(None, agents.clone(), queue);
         let context = Context {
             client: client.clone(),
+            scopes,
             settings: Arc::new(Settings::new("registry.example/outrigger:1")),
             caches: Caches { agents, servers, skills, deployments, pods, config_maps, services, service_accounts },
             facts: Facts::default(),
@@ -293,7 +299,7 @@ impl World {
             failures: Failures::default(),
             metrics,
         };
-        let mut world = Self { server, context, touched: inbox, fill };
+        let mut world = Self { server, context, touched: inbox, told, fill };
         world.sync();
         world
     }

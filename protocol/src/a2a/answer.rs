@@ -167,6 +167,20 @@ pub struct DirectMessage {
 }
 
 impl DirectMessage {
+    /// From a message of an agent that speaks A2A itself; its role and its ids of task and context are not looked at.
+    pub fn of(message: &Raw, new_id: &dyn Fn() -> String) -> Option<Self> {
+        let mut members = Members::split(message.as_str()).ok()?;
+        members.camel(&["messageId", "contextId", "taskId", "referenceTaskIds"]).ok()?;
+        let id = members.set("messageId").and_then(text_of).filter(|id| !id.is_empty());
+        let own = ["messageId", "contextId", "taskId", "role", "parts"];
+        let rest = members.iter().filter(|(key, _)| !own.contains(key));
+        Some(Self {
+            id: id.map_or_else(new_id, std::borrow::Cow::into_owned),
+            parts: members.set("parts").filter(|p| raw::kind(p.get()) == Kind::List)?.get().to_owned(),
+            rest: rest.map(|(key, value)| (key.to_owned(), value.get().to_owned())).collect(),
+        })
+    }
+
     /// As JSON: without a task if it takes the place of one, else as the message of its status.
     pub fn to_raw(&self, context: &str, task: Option<&str>) -> Raw {
         let rest = self.rest.iter().map(|(k, v)| (k.as_str(), v.as_str()));

@@ -35,6 +35,16 @@ impl Caller {
     pub fn anonymous() -> Self {
         Self { key: "".into(), identity: None }
     }
+
+    /// The same within a tenant: what it owns there is not what it owns elsewhere.
+    #[must_use]
+    pub fn in_tenant(self, tenant: Option<&str>) -> Self {
+        match tenant.filter(|t| !t.is_empty()) {
+            // A control character is in no key otherwise, so that no two pairs are alike.
+            Some(tenant) => Self { key: format!("{tenant}\u{1f}{}", self.key).into(), ..self },
+            None => self,
+        }
+    }
 }
 
 /// A request apart from its operation and parameters.

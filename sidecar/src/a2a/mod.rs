@@ -10,7 +10,7 @@ pub mod edge;
 pub mod executor;
 mod gate;
 mod handover;
-pub(crate) mod ids;
+pub mod ids;
 mod job;
 mod keys;
 mod lane;
@@ -25,6 +25,7 @@ mod start;
 pub mod store;
 mod stream;
 mod turns;
+pub mod upstream;
 mod viewers;
 mod write;
 
@@ -37,6 +38,7 @@ use axum::routing::{any, get, post};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode};
 use outrigger_protocol::a2a::errors::Kind;
+use outrigger_protocol::config::Runtime;
 use outrigger_protocol::status::{CardStatus, InterfaceStatus, PartStatus};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -57,6 +59,7 @@ use metrics::Metrics;
 use service::Tasks;
 use store::{Memory, Store};
 use turns::Turns;
+use upstream::executor::{A2a, BadRuntime};
 use viewers::Viewers;
 
 /// How often what is past its retention is forgotten.
@@ -77,6 +80,9 @@ pub enum StartError {
     /// A path of the configuration is none.
     #[error(transparent)]
     Path(#[from] BadPath),
+    /// The same of an agent that speaks A2A.
+    #[error(transparent)]
+    Runtime(#[from] BadRuntime),
     /// Two parts use one metric's name.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -121,9 +127,13 @@ impl Service {
         store: Arc<dyn Store>,
         metrics: Metrics,
     ) -> Result<Arc<Self>, StartError> {
-        let urls = serde_json::to_string(&*ctx.urls)?;
-        let http = Http::new(&ctx.boot.runtime, &ctx.token, urls, timing, metrics.clone())?;
-        let executor: Arc<dyn Executor> = Arc::new(http);
+        let executor: Arc<dyn Executor> = match &ctx.boot.runtime {
+            runtime @ Runtime::Http { .. } => {
+                let urls = serde_json::to_string(&*ctx.urls)?;
+                Arc::new(Http::new(runtime, &ctx.token, urls, timing, metrics.clone())?)
+            }
+            runtime @ Runtime::A2a { .. } => Arc::new(A2a::new(runtime, timing)?),
+        };
         let gate = Gate::new(ctx.live.clone(), metrics.clone());
         let edge = Edge::new(ctx.live.clone(), edge::Metrics::register(&ctx.registry)?);
         let checker = Checker::new(ctx.live.clone(), edge.secret(), &ctx.registry)?;

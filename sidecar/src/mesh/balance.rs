@@ -18,6 +18,8 @@ use super::resolve::Resolve;
 pub const MAX_EJECTION: Duration = Duration::from_secs(30);
 /// Addresses stay in use this long while the name does not resolve.
 const STALE: Duration = Duration::from_secs(30);
+/// Less than any sidecar waits for a request on an open connection.
+const IDLE_FOR: Duration = Duration::from_secs(5);
 /// First pause when no address takes a connection; doubled each time.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Longest such pause.
@@ -84,7 +86,7 @@ impl Pool {
                         }
                         tried.push(backend.address);
                         let limit = if left.is_zero() { self.timing.connect } else { left };
-                        match backend.lease(version, limit, &self.metrics.open).await {
+                        match backend.lease(version, limit, Some(&self.metrics.open)).await {
                             Ok(lease) => {
                                 backend.good();
                                 return Ok(lease);
@@ -132,7 +134,7 @@ impl Pool {
                         continue;
                     }
                     let same = old.iter().find(|b| b.address == address).map(Arc::clone);
-                    backends.push(same.unwrap_or_else(|| Backend::new(address)));
+                    backends.push(same.unwrap_or_else(|| Backend::new(address, IDLE_FOR)));
                 }
                 self.metrics.addresses.set(i64::try_from(backends.len()).unwrap_or(i64::MAX));
                 known.backends = backends;

@@ -1,4 +1,4 @@
-//! Connections to one address of a peer: HTTP/1.1 ones that are used one request at a time, HTTP/2 ones that are shared.
+//! Connections to one address: HTTP/1.1 ones that are used one request at a time, HTTP/2 ones that are shared.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,8 +18,6 @@ use tokio::time::Instant;
 
 /// Most idle HTTP/1.1 connections to one address.
 const MAX_IDLE: usize = 32;
-/// An idle HTTP/1.1 connection is not used again after this long, which is less than any peer waits for a request.
-const IDLE_FOR: Duration = Duration::from_secs(5);
 /// Streams on one HTTP/2 connection before another one is opened; a peer takes 256.
 const STREAMS_PER_CONNECTION: usize = 200;
 /// HTTP/2 connections to one address; beyond, streams wait for each other.
@@ -29,7 +27,7 @@ const MAX_HEAD: usize = 64 << 10;
 /// A connection with streams on it is asked for a sign of life this often, and has half as long to give it.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
-/// One address of a peer.
+/// One address.
 pub struct Backend {
     /// The address.
     pub address: SocketAddr,
@@ -37,6 +35,7 @@ pub struct Backend {
     connections: Mutex<Connections>,
     /// One HTTP/2 connection is opened at a time.
     opening: tokio::sync::Mutex<()>,
+    idle_for: Duration,
 }
 
 #[derive(Default)]
@@ -50,6 +49,7 @@ struct Connections {
 /// An HTTP/1.1 connection; closed when dropped, whatever it is doing.
 struct First {
     sender: http1::SendRequest<Body>,
+    fresh: bool,
     driver: AbortHandle,
 }
 
@@ -86,7 +86,7 @@ impl Drop for Counted {
 pub struct Lease {
     backend: Arc<Backend>,
     hold: Option<Hold>,
-    open: IntGauge,
+    open: Option<IntGauge>,
 }
 
 enum Hold {
@@ -97,7 +97,9 @@ enum Hold {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.backend.outstanding.fetch_sub(1, Ordering::Relaxed);
-        self.open.dec();
+        if let Some(open) = &self.open {
+            open.dec();
+        }
     }
 }
 
@@ -110,13 +112,15 @@ pub enum SendError {
 }
 
 impl Backend {
-    /// An address without connections.
-    pub fn new(address: SocketAddr) -> Arc<Self> {
+    /// An address without connections. An idle HTTP/1.1 connection is not used again after `idle_for`, which must be
+    /// less than the server waits for a request: else one is sent while it just closes.
+    pub fn new(address: SocketAddr, idle_for: Duration) -> Arc<Self> {
         Arc::new(Self {
             address,
             outstanding: AtomicUsize::new(0),
             connections: Mutex::default(),
             opening: tokio::sync::Mutex::default(),
+            idle_for,
         })
     }
 
@@ -130,12 +134,20 @@ impl Backend {
         self.connections.lock().ejected_until.filter(|until| *until > now)
     }
 
-    /// Takes a connection that is there, or opens one within a time. An error means that nothing was sent.
-    pub async fn lease(self: &Arc<Self>, version: Version, limit: Duration, open: &IntGauge) -> Result<Lease, String> {
+    /// Takes a connection that is there, or opens one within a time. An error means that nothing was sent. `open` counts
+    /// leases while they last.
+    pub async fn lease(
+        self: &Arc<Self>,
+        version: Version,
+        limit: Duration,
+        open: Option<&IntGauge>,
+    ) -> Result<Lease, String> {
         // Counted from here on, so that others see that it has its hands full.
         self.outstanding.fetch_add(1, Ordering::Relaxed);
-        open.inc();
-        let mut lease = Lease { backend: Arc::clone(self), hold: None, open: open.clone() };
+        if let Some(open) = open {
+            open.inc();
+        }
+        let mut lease = Lease { backend: Arc::clone(self), hold: None, open: open.cloned() };
         let hold = async { if version == Version::HTTP_2 { self.second().await } else { self.first().await } };
         match tokio::time::timeout(limit, hold).await {
             Ok(hold) => lease.hold = Some(hold?),
@@ -146,7 +158,7 @@ impl Backend {
 
     async fn first(&self) -> Result<Hold, String> {
         while let Some((mut connection, since)) = self.take_idle() {
-            if since.elapsed() > IDLE_FOR {
+            if since.elapsed() > self.idle_for {
                 // Those below are older still.
                 self.connections.lock().idle.clear();
                 break;
@@ -161,7 +173,7 @@ impl Backend {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|e| e.to_string())?;
-        Ok(Hold::First(First { sender, driver: tokio::spawn(driver).abort_handle() }))
+        Ok(Hold::First(First { sender, fresh: true, driver: tokio::spawn(driver).abort_handle() }))
     }
 
     fn take_idle(&self) -> Option<(First, Instant)> {
@@ -242,9 +254,19 @@ impl Lease {
         })
     }
 
+    /// Whether the connection was opened for this request.
+    pub fn is_fresh(&self) -> bool {
+        match &self.hold {
+            Some(Hold::First(connection)) => connection.fresh,
+            Some(Hold::Second(connection, _)) => connection.streams.load(Ordering::Relaxed) <= 1,
+            None => true,
+        }
+    }
+
     /// The answer was read to its end: an HTTP/1.1 connection may be used again.
     pub fn finish(mut self) {
-        if let Some(Hold::First(connection)) = self.hold.take() {
+        if let Some(Hold::First(mut connection)) = self.hold.take() {
+            connection.fresh = false;
             let mut connections = self.backend.connections.lock();
             if !connection.sender.is_closed() && connections.idle.len() < MAX_IDLE {
                 connections.idle.push((connection, Instant::now()));

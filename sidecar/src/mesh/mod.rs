@@ -6,7 +6,7 @@
 mod balance;
 mod body;
 mod cards;
-mod connect;
+pub(crate) mod connect;
 mod headers;
 pub mod metrics;
 mod proxy;

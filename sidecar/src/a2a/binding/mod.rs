@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::call::{Answer, Body as ReplyBody, Call, Caller, Reply};
-use super::edge::{self, Edge};
+use super::edge::Edge;
 use super::ids::Trace;
 use super::service::Tasks;
 use events::Opened;
@@ -164,7 +164,7 @@ impl<S: Operations> Front<S> {
             None => None,
         };
         let call = Call {
-            caller: edge::within(caller, negotiate::tenant(params)?.as_deref()),
+            caller: caller.in_tenant(negotiate::tenant(params)?.as_deref()),
             trace: Trace::of(&head.headers),
             binding,
             dialect,

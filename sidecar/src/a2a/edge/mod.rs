@@ -113,7 +113,7 @@ impl Edge {
         let limits = &gate.of.limits;
         if limits.max_requests_per_second > 0 {
             // Without the tenant, which anybody can make up.
-            let who = key(identity.as_deref(), None);
+            let who = key(identity.as_deref());
             if let Err(wait) = self.buckets.take(&who, limits.max_requests_per_second, limits.request_burst) {
                 self.metrics.admissions.with_label_values(&[Kind::RateLimited.label()]).inc();
                 let message = format!("more than {} requests in a second", limits.max_requests_per_second);
@@ -128,7 +128,7 @@ impl Edge {
             };
             self.metrics.admissions.with_label_values(&[how]).inc();
         }
-        Ok(Caller { key: key(identity.as_deref(), tenant), identity })
+        Ok(Caller { key: key(identity.as_deref()), identity }.in_tenant(tenant))
     }
 
     /// What the sidecar's calls of its own carry in [`SELF_HEADER`]: they are let in as nobody, whatever is asked for.
@@ -243,23 +243,11 @@ fn bearer(headers: &HeaderMap) -> Option<std::borrow::Cow<'_, str>> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| String::from_utf8_lossy(token.trim_ascii()))
 }
 
-/// A caller that was let in without a tenant, within one: what it owns there is not what it owns elsewhere.
-pub fn within(caller: Caller, tenant: Option<&str>) -> Caller {
-    match tenant.filter(|t| !t.is_empty()) {
-        Some(_) => Caller { key: key(caller.identity.as_deref(), tenant), ..caller },
-        None => caller,
-    }
-}
-
 /// Whose tasks they are. A hash: names of callers are long at times and do not belong in file names and logs.
-fn key(identity: Option<&Identity>, tenant: Option<&str>) -> Arc<str> {
-    let tenant = tenant.unwrap_or_default();
-    if identity.is_none() && tenant.is_empty() {
-        return "".into();
-    }
+fn key(identity: Option<&Identity>) -> Arc<str> {
+    let Some(Identity { issuer, subject, .. }) = identity else { return "".into() };
     let mut hash = Sha256::new();
-    let (issuer, subject) = identity.map_or(("", ""), |i| (i.issuer.as_str(), i.subject.as_str()));
-    for field in [issuer, subject, tenant] {
+    for field in [issuer, subject] {
         hash.update((field.len() as u64).to_be_bytes());
         hash.update(field.as_bytes());
     }
@@ -278,20 +266,17 @@ mod tests {
             scopes: vec!["changes nothing".into()],
         };
         let all = [
-            key(None, None),
-            key(None, Some("t")),
-            key(None, Some("u")),
-            key(Some(&who("i", "s")), None),
-            key(Some(&who("is", "")), None),
-            key(Some(&who("", "is")), None),
-            key(Some(&who("i", "st")), None),
-            key(Some(&who("i", "s")), Some("t")),
+            key(None),
+            key(Some(&who("i", "s"))),
+            key(Some(&who("is", ""))),
+            key(Some(&who("", "is"))),
+            key(Some(&who("i", "st"))),
         ];
         for (i, a) in all.iter().enumerate() {
             assert!(all[..i].iter().all(|b| a != b), "{i}");
         }
         let other = Identity { scopes: vec![], ..who("i", "s") };
-        assert_eq!(key(Some(&other), None), all[3]);
-        assert_eq!((&*all[0], &*key(None, Some(""))), ("", ""));
+        assert_eq!(key(Some(&other)), all[1]);
+        assert_eq!(&*all[0], "");
     }
 }
