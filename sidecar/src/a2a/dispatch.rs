@@ -82,7 +82,7 @@ impl Tasks {
             (Sent::Task(task), Some(viewer)) => Ok(self.follow(task, length, Source::Send, viewer)),
             // It came before: what its reader has of it, it need not get again.
             (Sent::Task(task), None) => {
-                let viewer = self.viewers.stream(&task.id, &call.caller.key, &self.limits())?;
+                let viewer = self.stream_viewer(&task.id, &call.caller.key, &self.limits())?;
                 let from = match &call.last_event_id {
                     Some(last) => self.resume_at(&task, last).await?,
                     None => task,
@@ -116,7 +116,7 @@ impl Tasks {
             }
             None => task,
         };
-        let viewer = self.viewers.stream(&from.id, &call.caller.key, &self.limits())?;
+        let viewer = self.stream_viewer(&from.id, &call.caller.key, &self.limits())?;
         Ok(self.follow(from, None, Source::Subscribe, viewer))
     }
 

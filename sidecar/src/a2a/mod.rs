@@ -62,8 +62,9 @@ use service::Tasks;
 use store::{Memory, Store};
 use turns::Turns;
 use upstream::executor::{A2a, BadRuntime};
-use viewers::Viewers;
 
+/// When the process ends, the ends of turns are waited for this long before streams are closed.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
 /// How often what is past its retention is forgotten.
 const SWEEP_EVERY: Duration = Duration::from_mins(1);
 
@@ -129,12 +130,15 @@ impl Service {
         store: Arc<dyn Store>,
         metrics: Metrics,
     ) -> Result<Arc<Self>, StartError> {
+        let mut speaks_itself = None;
         let executor: Arc<dyn Executor> = match &ctx.boot.runtime {
             runtime @ Runtime::Http { .. } => {
                 let urls = serde_json::to_string(&*ctx.urls)?;
                 Arc::new(Http::new(runtime, &ctx.token, urls, timing, metrics.clone())?)
             }
-            runtime @ Runtime::A2a { .. } => Arc::new(A2a::new(runtime, timing)?),
+            runtime @ Runtime::A2a { .. } => {
+                Arc::clone(speaks_itself.insert(Arc::new(A2a::new(runtime, timing)?))) as _
+            }
         };
         let gate = Gate::new(ctx.live.clone(), metrics.clone());
         let tasks = Arc::new(Tasks {
@@ -144,7 +148,7 @@ impl Service {
             gate: Arc::clone(&gate),
             lanes: Arc::default(),
             turns: Arc::new(Turns::default()),
-            viewers: Viewers::new(metrics.streams.clone()),
+            viewers: Arc::default(),
             metrics: metrics.clone(),
             skills,
             timing,
@@ -158,6 +162,10 @@ impl Service {
         let edge = Edge::new(ctx.live.clone(), edge::Metrics::register(&ctx.registry)?);
         let checker = Checker::new(ctx.live.clone(), edge.secret(), &ctx.registry)?;
         let card = Arc::new(Card::new(ctx.live.clone(), checker.facts()));
+        if let Some(agent) = speaks_itself {
+            let card = Arc::clone(&card);
+            tokio::spawn(agent.follow_card(ctx.shutdown.clone(), move |own| card.set_agent_card(own)));
+        }
         let outlet = Arc::new(push::Outlet::new(ctx.live.clone(), Arc::new(System), Waits::default()));
         let sender = push::Sender::start(
             Arc::clone(&outlet),
@@ -173,7 +181,7 @@ impl Service {
             edge: Arc::clone(&edge),
         });
         let meter = Arc::new(Meter::register(&ctx.registry)?);
-        let front = Front::new(desk, edge, ctx.live.clone(), ctx.shutdown.clone(), meter);
+        let front = Front::new(desk, edge, ctx.live.clone(), streams_end(ctx), meter);
         Ok(Arc::new(Self { tasks, front, card, checker, outlet, sender, agent }))
     }
 
@@ -279,6 +287,18 @@ async fn whole_task(State(tasks): State<Arc<Tasks>>, Path(id): Path<String>) -> 
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     *response.status_mut() = status;
     response
+}
+
+/// Cancelled when streams to callers end: after shutdown, and when turns that were cut have written their ends.
+fn streams_end(ctx: &Context) -> CancellationToken {
+    let (ctx, end) = (ctx.clone(), CancellationToken::new());
+    let cancel = end.clone();
+    tokio::spawn(async move {
+        ctx.shutdown.cancelled().await;
+        let _ = tokio::time::timeout(LAST_EVENTS, ctx.drain.idle()).await;
+        cancel.cancel();
+    });
+    end
 }
 
 /// Forgets what is old, and lets waiting turns in when a limit was raised.

@@ -184,19 +184,33 @@ impl Tasks {
         limits: &Limits,
     ) -> Result<Option<Viewer>, Error> {
         let cancels = self.ctx.live.borrow().turns.on_disconnect == OnDisconnect::Cancel;
-        let mut viewer = match (stream, cancels) {
-            (true, _) => self.viewers.stream(task, caller, limits)?,
-            (false, true) => self.viewers.waiting(task, caller),
-            (false, false) => return Ok(None),
-        };
-        if cancels {
+        if stream {
+            return self.stream_viewer(task, caller, limits).map(Some);
+        }
+        Ok(cancels.then(|| self.abandoning(self.viewers.waiting(task, caller), task)))
+    }
+
+    /// Counts a stream.
+    pub(super) fn stream_viewer(
+        self: &Arc<Self>,
+        task: &Arc<str>,
+        caller: &Arc<str>,
+        limits: &Limits,
+    ) -> Result<Viewer, Error> {
+        let viewer = self.viewers.stream(task, caller, limits)?;
+        Ok(self.abandoning(viewer, task))
+    }
+
+    /// A viewer that cancels the task when it goes as the last one, where that is wanted.
+    fn abandoning(self: &Arc<Self>, mut viewer: Viewer, task: &Arc<str>) -> Viewer {
+        if self.ctx.live.borrow().turns.on_disconnect == OnDisconnect::Cancel {
             let (tasks, id) = (Arc::clone(self), Arc::clone(task));
             let runtime = tokio::runtime::Handle::current();
             viewer.or_else(Box::new(move || {
                 runtime.spawn(async move { tasks.abandon(&id).await });
             }));
         }
-        Ok(Some(viewer))
+        viewer
     }
 
     /// A new task.

@@ -50,6 +50,18 @@ pub async fn hand_over(
     }
     let client = agent.ready(refused_until).await.map_err(|e| Fault::Unreachable(e.message))?;
     let mut flow = Flow::new(input, ids, out);
+    if input.attempt > 1 && input.is_new && flow.ids.task.is_some() {
+        // The agent may have the task still; if it forgot it, the message begins another one.
+        match flow.look_once(&client).await {
+            Ok(Turn::Ended) => return Ok(()),
+            Ok(Turn::GoesOn) => {
+                flow.tell(TurnEvent::Started).await?;
+                return flow.go_on(&client).await;
+            }
+            Err(e) if e.is(Kind::TaskNotFound) => flow.ids.task = None,
+            Err(e) => return Err(fault(e)),
+        }
+    }
     let answer = flow.send(&client, refused_until).await?;
     let turn = match answer {
         Sent::Stream(stream) => {
