@@ -35,8 +35,12 @@ async fn answers_that_are_none() {
         ("part", 200, "application/json", "{\"parts\":[{}]}".into(), "answer_invalid"),
         ("deep", 200, "application/json", deep, "answer_too_deep"),
         ("memo", 200, "application/json", memo, "memo_too_large"),
-        ("stream", 200, "text/event-stream", "data: {}\n\n".into(), "answer_stream"),
-        ("202", 202, "text/plain", String::new(), "answer_async"),
+        ("empty stream", 200, "text/event-stream", String::new(), "answer_incomplete"),
+        ("stream without an end", 200, "text/event-stream", "data: {\"text\":\"a\"}\n\n".into(), "answer_incomplete"),
+        ("stream of text", 200, "text/event-stream", "data: hello\n\n".into(), "answer_not_json"),
+        ("stream with a typo", 200, "text/event-stream", "data: {\"delta\":\"a\"}\n\n".into(), "answer_empty"),
+        ("stream with a gap", 200, "text/event-stream", "data: {\"seq\":2}\n\n".into(), "answer_invalid"),
+        ("error at the end", 200, "text/event-stream", "data: {\"error\":\"broken\"}\n\n".into(), "agent_error"),
         ("error", 200, "application/json", "{\"error\":\"broken\"}".into(), "agent_error"),
         ("own", 200, "application/json", r#"{"error":{"message":"b","reason":"grill"}}"#.into(), "grill"),
     ];
@@ -58,7 +62,7 @@ async fn answers_that_are_none() {
     let invalid = front.send("part").await["result"]["task"]["status"]["message"]["parts"][0]["text"].clone();
     assert!(invalid.as_str().unwrap().contains("parts[0] must have exactly one of"), "{invalid}");
     assert_eq!(front.metric("outrigger_a2a_turn_failures_total", &[("reason", "answer_status")]), 3);
-    assert_eq!(front.metric("outrigger_a2a_turn_failures_total", &[("reason", "agent_error")]), 2);
+    assert_eq!(front.metric("outrigger_a2a_turn_failures_total", &[("reason", "agent_error")]), 3);
 }
 
 #[tokio::test]

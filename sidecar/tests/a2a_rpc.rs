@@ -140,7 +140,6 @@ async fn methods_that_the_card_does_not_promise() {
     for (method, code) in [
         ("SendStreamingMessage", -32004),
         ("SubscribeToTask", -32004),
-        ("ListTasks", -32004),
         ("GetExtendedAgentCard", -32004),
         ("CreateTaskPushNotificationConfig", -32003),
         ("GetTaskPushNotificationConfig", -32003),

@@ -3,6 +3,7 @@
 mod store_support;
 
 use store_support::memory::MemoryBed;
+use store_support::postgres::{PostgresBed, Server};
 use store_support::schedule;
 use store_support::sqlite::SqliteBed;
 
@@ -24,5 +25,15 @@ async fn sqlite_does_what_the_model_says() {
     for seed in seeds(12) {
         println!("seed {seed}");
         schedule::run(&mut SqliteBed::new(), seed).await;
+    }
+}
+
+#[tokio::test]
+async fn postgres_does_what_the_model_says() {
+    let Some(server) = Server::start().await else { return };
+    for seed in seeds(8) {
+        println!("seed {seed}");
+        let mut bed = PostgresBed::new(&server, &format!("seed{seed}")).await;
+        schedule::run(&mut bed, seed).await;
     }
 }

@@ -326,6 +326,35 @@ async fn a_sidecar_that_comes_back_finds_the_task_again() {
 }
 
 #[tokio::test]
+async fn a_message_that_is_handed_over_again_begins_no_second_task() {
+    for forgot in [false, true] {
+        let agent = Agent::start(JSONRPC, move |operation, params| match operation {
+            Operation::SendStreamingMessage => {
+                Says::Events(vec![begin(), chunk("new", false), status("TASK_STATE_COMPLETED", None)])
+            }
+            Operation::GetTask if params["id"] == "their-old" && !forgot => {
+                let artifacts = json!([{"artifactId": "a", "parts": [{"text": "old"}]}]);
+                let mut old = task("TASK_STATE_COMPLETED", json!({"artifacts": artifacts}));
+                old["id"] = json!("their-old");
+                Says::Json(old)
+            }
+            _ => unknown(&params),
+        })
+        .await;
+        let mut again = input("x");
+        again.attempt = 2;
+        again.attachment = outrigger_protocol::a2a::raw::Raw::parse(r#"{"taskId":"their-old"}"#).ok();
+        let seen = Seen::turn(&executor(agent.port), again).await;
+        assert_eq!((seen.fault.as_ref(), seen.last_state()), (None, Some(State::Completed)), "{forgot}");
+        let want = if forgot { "new" } else { "old" };
+        assert_eq!(seen.artifact()["parts"][0]["text"], want);
+        let sent = agent.got(Operation::SendStreamingMessage);
+        assert_eq!(sent.len(), usize::from(forgot));
+        assert!(sent.iter().all(|g| g.params["message"].get("taskId").is_none()));
+    }
+}
+
+#[tokio::test]
 async fn cancel_reaches_the_agents_task() {
     for way in Way::all() {
         let gate = Arc::new(Semaphore::new(0));
@@ -352,10 +381,38 @@ async fn cancel_reaches_the_agents_task() {
         drop(turn);
         executor.cancel("turn", attachment.as_ref()).await;
         assert_eq!(agent.got(Operation::CancelTask).len(), 1, "{way:?}");
-        executor.cancel("turn", None).await;
+        executor.cancel("another", None).await;
         assert_eq!(agent.got(Operation::CancelTask).len(), 1, "nothing to cancel there");
         gate.add_permits(1);
     }
+}
+
+#[tokio::test]
+async fn a_cancel_that_comes_before_the_agents_first_word_reaches_its_task() {
+    let gate = Arc::new(Semaphore::new(0));
+    let hold = Arc::clone(&gate);
+    let agent = Agent::start(JSONRPC, move |operation, params| match operation {
+        Operation::SendStreamingMessage => {
+            Says::Events(vec![Step::Gate(Arc::clone(&hold)), begin(), Step::Gate(Arc::clone(&hold))])
+        }
+        Operation::CancelTask if params["id"] == "their-task" => Says::Json(task("TASK_STATE_CANCELED", json!({}))),
+        _ => unknown(&params),
+    })
+    .await;
+    let executor = executor(agent.port);
+    let mut turn = executor.turn(input("x"));
+    tokio::time::timeout(PATIENCE, async {
+        while agent.got(Operation::SendStreamingMessage).is_empty() {
+            assert!(futures::poll!(turn.next()).is_pending(), "nothing is said yet");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await
+    .unwrap();
+    drop(turn);
+    gate.add_permits(1);
+    executor.cancel("turn", None).await;
+    assert_eq!(agent.got(Operation::CancelTask).len(), 1);
 }
 
 #[tokio::test]

@@ -14,6 +14,9 @@ use http_body_util::BodyExt;
 use outrigger_protocol::a2a::operation::{Binding, Operation};
 use outrigger_protocol::config::{Boot, Limits, Runtime};
 use outrigger_sidecar::a2a::Service;
+use outrigger_sidecar::a2a::executor::Timing;
+use outrigger_sidecar::a2a::metrics::Metrics as A2aMetrics;
+use outrigger_sidecar::a2a::store::{Memory, Store};
 use outrigger_sidecar::context::Context;
 use outrigger_sidecar::metrics::Metrics;
 use outrigger_sidecar::serve::{Listener, serve};
@@ -39,13 +42,25 @@ impl Drop for Side {
 impl Side {
     /// A side in front of the agent on a port.
     fn to(port: u16) -> Self {
+        let (ctx, metrics) = Self::context(port);
+        let store = Arc::new(Memory::new(ctx.live.clone(), metrics.clone()));
+        Self::on(ctx, metrics, store)
+    }
+
+    fn on(ctx: Context, metrics: A2aMetrics, store: Arc<Memory>) -> Self {
+        let timing = Timing { reap: std::time::Duration::from_millis(50), ..upstream_support::quick() };
+        let service = Service::start_on(&ctx, Arc::new(Vec::new), timing, store, metrics).unwrap();
+        Self { service, ctx }
+    }
+
+    fn context(port: u16) -> (Context, A2aMetrics) {
         let (mut ctx, live) = context::context(port, None, "http://front.shop:8080/", Limits::default());
         ctx.boot = Arc::new(Boot { runtime: Runtime::A2a { port, path: "/".into() }, ..Boot::clone(&ctx.boot) });
         let mut with_streams = outrigger_protocol::config::Live::clone(&live.borrow());
         with_streams.offer.streaming = true;
         live.send_replace(Arc::new(with_streams));
-        let service = Service::start_with(&ctx, Arc::new(Vec::new), upstream_support::quick()).unwrap();
-        Self { service, ctx }
+        let metrics = A2aMetrics::register(&ctx.registry).unwrap();
+        (ctx, metrics)
     }
 
     async fn raw(&self, method: &str, params: Value) -> String {
@@ -161,6 +176,31 @@ async fn an_order_through_the_sidecar_in_every_binding_and_version_behind_it() {
 }
 
 #[tokio::test]
+async fn the_agents_own_card_fills_ours() {
+    let agent = Agent::start(JSONRPC, |_, p| unknown(&p)).await;
+    let (mut ctx, metrics) = Side::context(agent.port);
+    let mut live = outrigger_protocol::config::Live::clone(&ctx.live.borrow());
+    live.card = json!({"name": "ours", "description": "ours too", "version": "1", "skills": []});
+    ctx.live = tokio::sync::watch::channel(Arc::new(live)).1;
+    let store = Arc::new(Memory::new(ctx.live.clone(), metrics.clone()));
+    let side = Side::on(ctx, metrics, store);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let request = Request::get("/.well-known/agent-card.json").body(Body::empty()).unwrap();
+        let answer = side.service.router().oneshot(request).await.unwrap().into_body().collect().await.unwrap();
+        let card: Value = serde_json::from_slice(&answer.to_bytes()).unwrap();
+        if card["skills"][0]["id"] == "s" {
+            assert_eq!((&card["name"], &card["description"]), (&json!("ours"), &json!("ours too")), "ours come first");
+            assert_eq!(card["defaultInputModes"], json!(["text/plain"]));
+            assert!(!card.to_string().contains("localhost"), "its URLs are nobody's business: {card}");
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{card}");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
 async fn a_stream_through_the_sidecar() {
     let hold = Arc::new(Semaphore::new(0));
     let agent = Agent::start(JSONRPC, move |o, p| seller(o, &p, &hold)).await;
@@ -207,4 +247,67 @@ async fn a_chain_of_sidecars() {
     assert_eq!(agent.got(Operation::SendStreamingMessage).len(), 2);
     let ready = outer.service.watch_agent().borrow().clone();
     assert!(ready.ready || ready.reason == "Unknown", "{ready:?}");
+}
+
+#[test]
+fn a_sidecar_that_is_killed_is_followed_by_one_that_finds_the_task_again() {
+    let first = tokio::runtime::Runtime::new().unwrap();
+    let second = tokio::runtime::Runtime::new().unwrap();
+    let hold = Arc::new(Semaphore::new(0));
+    let agent = second.block_on(Agent::start(JSONRPC, move |operation, params| {
+        let mut at_work = task("TASK_STATE_WORKING");
+        at_work["artifacts"] = json!([{"artifactId": "a", "parts": [{"text": "one "}]}]);
+        match operation {
+            Operation::SendStreamingMessage => {
+                let begin = Step::Event(json!({"task": task("TASK_STATE_WORKING")}));
+                Says::Events(vec![begin, chunk("one ", false), Step::Gate(Arc::clone(&hold))])
+            }
+            Operation::GetTask if params["id"] == "their-task" => Says::Json(at_work),
+            Operation::SubscribeToTask => Says::Events(vec![
+                Step::Event(json!({"task": at_work})),
+                chunk("burger", true),
+                status("TASK_STATE_COMPLETED", None),
+            ]),
+            _ => unknown(&params),
+        }
+    }));
+    let (ctx, metrics) = Side::context(agent.port);
+    let store = Arc::new(Memory::new(ctx.live.clone(), metrics.clone()));
+    let of_first = Arc::clone(&store);
+    let held = first.block_on(async move {
+        let side = Side::on(ctx, metrics, of_first);
+        let mut params = message("burger");
+        params["configuration"] = json!({"returnImmediately": true});
+        let held = side.call("SendMessage", params).await["result"]["task"].clone();
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let now = side.call("GetTask", json!({"id": held["id"]})).await["result"].clone();
+            if now["artifacts"][0]["parts"] == json!([{"text": "one "}]) {
+                break;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{now}");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        // Killed: nothing of it runs any more, and nothing is put in order.
+        std::mem::forget(side);
+        held
+    });
+    first.shutdown_background();
+    second.block_on(async {
+        store.release().await.unwrap();
+        let (ctx, metrics) = Side::context(agent.port);
+        let side = Side::on(ctx, metrics, Arc::new(store.share()));
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let now = side.call("GetTask", json!({"id": held["id"]})).await["result"].clone();
+            if state(&now) == "TASK_STATE_COMPLETED" {
+                assert_eq!(now["artifacts"][0]["parts"], json!([{"text": "one "}, {"text": "burger"}]));
+                break;
+            }
+            assert!(tokio::time::Instant::now() < deadline && state(&now) == "TASK_STATE_WORKING", "{now}");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert_eq!(agent.got(Operation::SendStreamingMessage).len(), 1, "handed over once");
+        assert_eq!(agent.got(Operation::SubscribeToTask).len(), 1, "found again by its stream");
+    });
 }

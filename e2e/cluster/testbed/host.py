@@ -26,6 +26,7 @@ NODE_TOOLS = {
 C_COMPILER = {"gcc": "gcc"}
 PYTHON_FOR_IMAGES = {"/usr/bin/python3.11": "python3.11"}
 NODE_FOR_IMAGES = {"node": "nodejs", "npm": "npm"}
+POSTGRES_FOR_IMAGES = {"/usr/lib/postgresql/15/bin/postgres": "postgresql-15"}
 
 
 def need(tools: dict[str, str], *more: str) -> None:

@@ -3,9 +3,9 @@
 import sys
 import time
 
-from . import faults, matrix, selfcheck, suite, transparency
+from . import docs, faults, matrix, selfcheck, suite, transparency
 
-PARTS = {"self": selfcheck, "acts": suite, "matrix": matrix, "faults": faults, "transparency": transparency}
+PARTS = {"self": selfcheck, "acts": suite, "matrix": matrix, "faults": faults, "transparency": transparency, "docs": docs}
 
 
 def main(words):

@@ -350,6 +350,7 @@ impl Driver {
                         return self.stopped(stop);
                     }
                 }
+                TurnEvent::Fault { fault, memo: None } => return End::Failed(fault),
                 end => {
                     self.end(end).await;
                     return End::Rested;

@@ -9,6 +9,13 @@ pub fn uuid() -> String {
     uuid::Builder::from_random_bytes(rand::rng().random()).into_uuid().hyphenated().encode_lower(&mut buffer).to_owned()
 }
 
+/// A new name for this process as an owner of tasks: its pod, a slash, and what no other process has. A process finds by
+/// it what another one in the same pod, and so beside the same agent, has left.
+pub fn owner() -> String {
+    let pod = ["POD_UID", "POD_NAME"].iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+    format!("{}/{}", pod.as_deref().unwrap_or("pod").replace('/', "-"), uuid())
+}
+
 /// W3C trace context of a request, as the handler gets it.
 #[derive(Clone, Debug)]
 pub struct Trace {

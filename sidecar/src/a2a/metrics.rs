@@ -30,8 +30,6 @@ pub struct Metrics {
     pub replays: IntCounter,
     /// Tasks of processes that are gone.
     pub recovered: IntCounterVec,
-    /// Streams that are open.
-    pub streams: IntGauge,
     /// Whether the handler answered its last probe.
     pub agent_up: IntGauge,
 }
@@ -111,7 +109,6 @@ impl Metrics {
                 "Tasks whose process was gone: reattached, redelivered or failed.",
                 &["outcome"],
             )?,
-            streams: gauge("outrigger_a2a_streams", "Streams of tasks that are open.")?,
             agent_up: gauge("outrigger_a2a_agent_up", "Whether the handler answered its last probe (1) or not (0).")?,
         })
     }

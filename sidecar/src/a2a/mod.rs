@@ -4,11 +4,11 @@ pub mod binding;
 pub mod call;
 pub mod card;
 mod client;
-mod desk;
 mod dispatch;
 mod drive;
 pub mod edge;
 pub mod executor;
+mod exposed;
 mod gate;
 mod handover;
 pub mod ids;
@@ -52,18 +52,19 @@ use binding::Front;
 use binding::meter::Meter;
 use card::Card;
 use card::truth::Checker;
-use desk::Desk;
 use edge::Edge;
 use executor::http::Http;
 use executor::{BadPath, Executor, Timing};
+use exposed::Exposed;
 use gate::Gate;
 use metrics::Metrics;
 use service::Tasks;
 use store::{Memory, Store};
 use turns::Turns;
 use upstream::executor::{A2a, BadRuntime};
-use viewers::Viewers;
 
+/// When the process ends, the ends of turns are waited for this long before streams are closed.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
 /// How often what is past its retention is forgotten.
 const SWEEP_EVERY: Duration = Duration::from_mins(1);
 
@@ -96,11 +97,12 @@ pub enum StartError {
 /// The A2A side of the sidecar.
 pub struct Service {
     tasks: Arc<Tasks>,
-    front: Arc<Front<Desk>>,
+    front: Arc<Front<Tasks>>,
     card: Arc<Card>,
     checker: Arc<Checker>,
     outlet: Arc<push::Outlet>,
     sender: Arc<push::Sender>,
+    exposed: Arc<Exposed>,
     agent: watch::Receiver<PartStatus>,
 }
 
@@ -129,12 +131,20 @@ impl Service {
         store: Arc<dyn Store>,
         metrics: Metrics,
     ) -> Result<Arc<Self>, StartError> {
+        let edge = Edge::new(ctx.live.clone(), edge::Metrics::register(&ctx.registry)?);
+        let checker = Checker::new(ctx.live.clone(), edge.secret(), &ctx.registry)?;
+        let card = Arc::new(Card::new(ctx.live.clone(), checker.facts()));
+        let outlet = Arc::new(push::Outlet::new(ctx.live.clone(), Arc::new(System), Waits::default()));
         let executor: Arc<dyn Executor> = match &ctx.boot.runtime {
             runtime @ Runtime::Http { .. } => {
                 let urls = serde_json::to_string(&*ctx.urls)?;
                 Arc::new(Http::new(runtime, &ctx.token, urls, timing, metrics.clone())?)
             }
-            runtime @ Runtime::A2a { .. } => Arc::new(A2a::new(runtime, timing)?),
+            runtime @ Runtime::A2a { .. } => {
+                let (agent, ours) = (A2a::new(runtime, timing)?, Arc::clone(&card));
+                tokio::spawn(agent.follow_card(ctx.shutdown.clone(), move |card| ours.set_agent_card(card)));
+                Arc::new(agent)
+            }
         };
         let gate = Gate::new(ctx.live.clone(), metrics.clone());
         let tasks = Arc::new(Tasks {
@@ -144,10 +154,13 @@ impl Service {
             gate: Arc::clone(&gate),
             lanes: Arc::default(),
             turns: Arc::new(Turns::default()),
-            viewers: Viewers::new(metrics.streams.clone()),
+            viewers: Arc::default(),
             metrics: metrics.clone(),
             skills,
             timing,
+            configs: push::Configs::new(Arc::clone(&outlet), Arc::clone(&store)),
+            card: Arc::clone(&card),
+            edge: Arc::clone(&edge),
             lost: watch::Sender::new(false),
         });
         let (status, agent) = watch::channel(probe::unknown());
@@ -155,26 +168,21 @@ impl Service {
         tokio::spawn(lease::keep(Arc::clone(&store), timing, tasks.lost.clone(), ctx.shutdown.clone()));
         tokio::spawn(recover::watch(Arc::clone(&tasks)));
         tokio::spawn(keep_house(ctx.clone(), Arc::clone(&store), gate));
-        let edge = Edge::new(ctx.live.clone(), edge::Metrics::register(&ctx.registry)?);
-        let checker = Checker::new(ctx.live.clone(), edge.secret(), &ctx.registry)?;
-        let card = Arc::new(Card::new(ctx.live.clone(), checker.facts()));
-        let outlet = Arc::new(push::Outlet::new(ctx.live.clone(), Arc::new(System), Waits::default()));
+        let exposed = Arc::new(Exposed::default());
+        {
+            let (exposed, ctx) = (Arc::clone(&exposed), ctx.clone());
+            tokio::spawn(async move { exposed.watch(&ctx.boot.runtime, ctx.shutdown.clone()).await });
+        }
         let sender = push::Sender::start(
             Arc::clone(&outlet),
-            Arc::clone(&store),
+            store,
             push::Metrics::register(&ctx.registry)?,
             push::Timing::default(),
             ctx.shutdown.clone(),
         );
-        let desk = Arc::new(Desk {
-            tasks: Arc::clone(&tasks),
-            configs: push::Configs::new(Arc::clone(&outlet), store),
-            card: Arc::clone(&card),
-            edge: Arc::clone(&edge),
-        });
         let meter = Arc::new(Meter::register(&ctx.registry)?);
-        let front = Front::new(desk, edge, ctx.live.clone(), ctx.shutdown.clone(), meter);
-        Ok(Arc::new(Self { tasks, front, card, checker, outlet, sender, agent }))
+        let front = Front::new(Arc::clone(&tasks), edge, ctx.live.clone(), streams_end(ctx), meter);
+        Ok(Arc::new(Self { tasks, front, card, checker, outlet, sender, exposed, agent }))
     }
 
     /// From now on the card names only what passes calls of our own to a port that is about to be served. Ends at
@@ -251,6 +259,11 @@ impl Service {
         self.checker.facts().borrow().status()
     }
 
+    /// Whether the agent was reached at the pod's address, so that access control can be gone round.
+    pub fn agent_exposed(&self) -> bool {
+        self.exposed.get()
+    }
+
     /// Receivers of push notifications that were given up.
     pub fn push_dead_letters(&self) -> u64 {
         self.sender.dead_letters()
@@ -279,6 +292,18 @@ async fn whole_task(State(tasks): State<Arc<Tasks>>, Path(id): Path<String>) -> 
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     *response.status_mut() = status;
     response
+}
+
+/// Cancelled when streams to callers end: after shutdown, and when turns that were cut have written their ends.
+fn streams_end(ctx: &Context) -> CancellationToken {
+    let (ctx, end) = (ctx.clone(), CancellationToken::new());
+    let cancel = end.clone();
+    tokio::spawn(async move {
+        ctx.shutdown.cancelled().await;
+        let _ = tokio::time::timeout(LAST_EVENTS, ctx.drain.idle()).await;
+        cancel.cancel();
+    });
+    end
 }
 
 /// Forgets what is old, and lets waiting turns in when a limit was raised.

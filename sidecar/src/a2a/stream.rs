@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
 use outrigger_protocol::a2a::errors::Error;
 use outrigger_protocol::a2a::state::State;
 use outrigger_protocol::a2a::task::Task;
 use outrigger_protocol::a2a::update::{self, EventId};
 use outrigger_protocol::config::CloseOn;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::call::StreamItem;
 use super::service::{Tasks, store_error};
@@ -28,8 +28,6 @@ const STORE_LIMIT: Duration = Duration::from_mins(1);
 const STORE_PAUSE: Duration = Duration::from_millis(250);
 /// Without a sign from the store a stream looks at the log this often.
 const LOOK: Duration = Duration::from_secs(30);
-/// When the process ends, a turn's end is waited for this long.
-const LAST_EVENT: Duration = Duration::from_secs(2);
 
 /// What brought the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +62,6 @@ struct Reader {
     ready: VecDeque<StreamItem>,
     follow: Option<watch::Receiver<Head>>,
     over: bool,
-    /// Since when the process has been ending.
-    ending: Option<Instant>,
 }
 
 /// The events of a task from a version on.
@@ -83,9 +79,12 @@ pub(super) fn of(begin: Begin) -> BoxStream<'static, Result<StreamItem, Error>> 
         ready: VecDeque::new(),
         follow: None,
         over: false,
-        ending: None,
     });
-    stream::unfold(reader, |mut reader| async move { reader.next().await.map(|item| (item, reader)) }).boxed()
+    items(reader).boxed()
+}
+
+fn items(reader: Box<Reader>) -> impl Stream<Item = Result<StreamItem, Error>> + Send {
+    stream::unfold(reader, |mut reader| async move { reader.next().await.map(|item| (item, reader)) })
 }
 
 impl Reader {
@@ -109,11 +108,7 @@ impl Reader {
             }
             match self.read().await {
                 Ok(true) => {}
-                Ok(false) => {
-                    if !self.wait().await {
-                        self.over = true;
-                    }
-                }
+                Ok(false) => self.wait().await,
                 Err(error) => {
                     self.over = true;
                     return Some(Err(error));
@@ -181,13 +176,7 @@ impl Reader {
                 }
                 Err(_) => {}
             }
-            tokio::select! {
-                () = sleep(STORE_PAUSE) => {}
-                () = self.tasks.ctx.shutdown.cancelled() => {
-                    self.over = true;
-                    return Ok(true);
-                }
-            }
+            sleep(STORE_PAUSE).await;
         };
         let any = !events.is_empty();
         for event in events {
@@ -211,39 +200,21 @@ impl Reader {
         Ok(any)
     }
 
-    /// Waits for a newer version; `false` when the stream ends.
-    async fn wait(&mut self) -> bool {
+    /// Waits for a newer version. When the process ends, whoever reads the stream closes it.
+    async fn wait(&mut self) {
         if self.follow.is_none() {
             self.follow = self.tasks.store.subscribe(&self.id).await.ok();
         }
-        let (version, shutdown) = (self.version, &self.tasks.ctx.shutdown);
-        let Some(follow) = &mut self.follow else {
-            sleep(STORE_PAUSE).await;
-            return !shutdown.is_cancelled();
-        };
-        if let Some(since) = self.ending {
-            // The turn's end is about to be written.
-            let news = timeout_at(since + LAST_EVENT, async { follow.wait_for(|h| h.version > version).await.is_ok() });
-            return news.await.unwrap_or(false);
-        }
-        tokio::select! {
-            alive = async { follow.wait_for(|h| h.version > version).await.is_ok() } => {
-                if !alive {
-                    // The task has ended or is forgotten: the log says which.
-                    let newest = follow.borrow().version;
-                    self.follow = None;
-                    if newest <= version {
-                        sleep(STORE_PAUSE).await;
-                    }
-                }
-                true
+        let version = self.version;
+        let Some(follow) = &mut self.follow else { return sleep(STORE_PAUSE).await };
+        let news = async { follow.wait_for(|h| h.version > version).await.is_ok() };
+        if timeout(LOOK, news).await == Ok(false) {
+            // The task has ended or is forgotten: the log says which.
+            let newest = follow.borrow().version;
+            self.follow = None;
+            if newest <= version {
+                sleep(STORE_PAUSE).await;
             }
-            () = shutdown.cancelled() => {
-                let head = *follow.borrow();
-                self.ending = Some(Instant::now());
-                matches!(head.state, State::Working | State::Submitted) || head.version > version
-            }
-            () = sleep(LOOK) => true,
         }
     }
 }
@@ -281,5 +252,21 @@ impl Tasks {
             Err(StoreError::Trimmed(_)) => Ok(Arc::clone(task)),
             Err(e) => Err(store_error(&e, &task.id)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_result<A, S>(_: impl FnOnce(A) -> S) -> usize {
+        std::mem::size_of::<S>()
+    }
+
+    #[test]
+    fn an_idle_stream_is_small() {
+        // Ten thousand of them wait at a time; what they hold beside this is their connection.
+        let size = size_of_result(items) + std::mem::size_of::<Reader>();
+        assert!(size <= 2_048, "{size} bytes");
     }
 }

@@ -6,16 +6,13 @@ use std::sync::Arc;
 use outrigger_protocol::a2a::errors::{Error, Kind};
 use outrigger_protocol::config::Limits;
 use parking_lot::Mutex;
-use prometheus::IntGauge;
 
 /// Seconds that a caller with too many streams is told to wait.
 const RETRY: u32 = 5;
 
 /// All of them.
-pub struct Viewers {
-    counts: Mutex<Counts>,
-    streams: IntGauge,
-}
+#[derive(Default)]
+pub struct Viewers(Mutex<Counts>);
 
 #[derive(Default)]
 struct Counts {
@@ -38,18 +35,13 @@ pub struct Viewer {
 }
 
 impl Viewers {
-    /// None yet.
-    pub fn new(streams: IntGauge) -> Arc<Self> {
-        Arc::new(Self { counts: Mutex::default(), streams })
-    }
-
     /// A stream; an error when there are too many.
     pub fn stream(self: &Arc<Self>, task: &Arc<str>, caller: &Arc<str>, limits: &Limits) -> Result<Viewer, Error> {
         let full = |whose: &str, max: u32| {
             let text = format!("{whose} has as many streams as it may: {max}");
             Err(Error::new(Kind::RateLimited, text).retry_after(RETRY))
         };
-        let mut counts = self.counts.lock();
+        let mut counts = self.0.lock();
         let (of_task, _) = counts.tasks.get(task).copied().unwrap_or_default();
         if of_task >= limits.max_streams_per_task {
             return full("the task", limits.max_streams_per_task);
@@ -61,13 +53,12 @@ impl Viewers {
         counts.tasks.entry(Arc::clone(task)).or_default().0 += 1;
         *counts.callers.entry(Arc::clone(caller)).or_default() += 1;
         drop(counts);
-        self.streams.inc();
         Ok(self.viewer(task, caller, true))
     }
 
     /// A request that waits.
     pub fn waiting(self: &Arc<Self>, task: &Arc<str>, caller: &Arc<str>) -> Viewer {
-        self.counts.lock().tasks.entry(Arc::clone(task)).or_default().1 += 1;
+        self.0.lock().tasks.entry(Arc::clone(task)).or_default().1 += 1;
         self.viewer(task, caller, false)
     }
 
@@ -91,7 +82,7 @@ impl Viewer {
 
 impl Drop for Viewer {
     fn drop(&mut self) {
-        let mut counts = self.viewers.counts.lock();
+        let mut counts = self.viewers.0.lock();
         let mut last = false;
         if let Some(count) = counts.tasks.get_mut(&self.task) {
             let of = if self.stream { &mut count.0 } else { &mut count.1 };
@@ -101,14 +92,13 @@ impl Drop for Viewer {
         if last {
             counts.tasks.remove(&self.task);
         }
-        if self.stream {
-            if let Some(count) = counts.callers.get_mut(&self.caller) {
-                *count -= 1;
-                if *count == 0 {
-                    counts.callers.remove(&self.caller);
-                }
+        if self.stream
+            && let Some(count) = counts.callers.get_mut(&self.caller)
+        {
+            *count -= 1;
+            if *count == 0 {
+                counts.callers.remove(&self.caller);
             }
-            self.viewers.streams.dec();
         }
         drop(counts);
         if let Some(abandon) = self.abandon.take().filter(|_| last) {
@@ -123,7 +113,7 @@ mod tests {
 
     #[test]
     fn streams_are_bounded_and_forgotten() {
-        let viewers = Viewers::new(IntGauge::new("streams", "streams").unwrap());
+        let viewers = Arc::<Viewers>::default();
         let limits = Limits { max_streams_per_task: 2, max_streams_per_caller: 3, ..Limits::default() };
         let open = |task: &str, caller: &str| viewers.stream(&task.into(), &caller.into(), &limits);
         let mut held = vec![open("t", "a").unwrap(), open("t", "b").unwrap()];
@@ -133,13 +123,13 @@ mod tests {
         held.remove(0);
         held.push(open("w", "a").unwrap());
         held.clear();
-        let counts = viewers.counts.lock();
-        assert!(counts.tasks.is_empty() && counts.callers.is_empty() && viewers.streams.get() == 0);
+        let counts = viewers.0.lock();
+        assert!(counts.tasks.is_empty() && counts.callers.is_empty());
     }
 
     #[test]
     fn only_the_last_one_that_is_not_done_abandons() {
-        let viewers = Viewers::new(IntGauge::new("streams", "streams").unwrap());
+        let viewers = Arc::<Viewers>::default();
         let count = Arc::new(Mutex::new(0));
         let view = || {
             let mut viewer = viewers.waiting(&"t".into(), &"a".into());

@@ -4,6 +4,7 @@
 pub mod context;
 pub mod schema;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +15,14 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use outrigger_protocol::config::{Limits, Live};
+use outrigger_protocol::a2a::sse;
+use outrigger_protocol::config::{self, Boot, Limits, Live};
 use outrigger_sidecar::a2a::executor::Timing;
+use outrigger_sidecar::a2a::metrics::Metrics;
+use outrigger_sidecar::a2a::store::Store;
 use outrigger_sidecar::a2a::{Service, SkillRef};
 use outrigger_sidecar::context::Context;
+use outrigger_sidecar::local_api::TokenGate;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -116,6 +121,8 @@ pub fn quick() -> Timing {
 
 /// The A2A side.
 pub struct Front {
+    /// Port of the handler.
+    pub port: u16,
     pub service: Arc<Service>,
     pub ctx: Context,
     pub live: watch::Sender<Arc<Live>>,
@@ -130,11 +137,84 @@ impl Front {
         Self::with(port, None, limits, quick())
     }
 
+    /// On a store that the test makes; the configuration says that it outlives the process.
+    pub fn on_store(
+        port: u16,
+        limits: Limits,
+        timing: Timing,
+        store: impl FnOnce(&Context, Metrics) -> Arc<dyn Store>,
+    ) -> Self {
+        let (mut ctx, live) = context::context(port, None, "http://burger-seller.shop:8080/", limits);
+        let mut boot = Boot::clone(&ctx.boot);
+        boot.store = config::Store::Sqlite { path: "elsewhere".into(), durable: true };
+        ctx.boot = Arc::new(boot);
+        let metrics = Metrics::register(&ctx.registry).unwrap();
+        let store = store(&ctx, metrics.clone());
+        let skills = Arc::new(Vec::new);
+        let service = Service::start_on(&ctx, skills, timing, store, metrics).unwrap();
+        let front = Self { port, service, ctx, live };
+        front.set_live(|live| live.offer.streaming = true);
+        front
+    }
+
     pub fn with(port: u16, ready_path: Option<&str>, limits: Limits, timing: Timing) -> Self {
         let (ctx, live) = context::context(port, ready_path, "http://burger-seller.shop:8080/", limits);
         let skills = Arc::new(|| vec![SkillRef { name: "menu".into(), path: "/skills/menu".into() }]);
         let service = Service::start_with(&ctx, skills, timing).unwrap();
-        Self { service, ctx, live }
+        Self { port, service, ctx, live }
+    }
+
+    /// One whose card says that it streams.
+    pub fn streaming(handler: &Handler) -> Self {
+        Self::streaming_with(handler, Limits::default(), quick())
+    }
+
+    pub fn streaming_with(handler: &Handler, limits: Limits, timing: Timing) -> Self {
+        let front = Self::with(handler.port, None, limits, timing);
+        front.set_live(|live| live.offer.streaming = true);
+        front
+    }
+
+    /// Changes the live configuration under way.
+    pub fn set_live(&self, change: impl FnOnce(&mut Live)) {
+        let mut live = Live::clone(&self.live.borrow());
+        change(&mut live);
+        self.live.send_replace(Arc::new(live));
+    }
+
+    /// Opens a stream; the answer if it is none.
+    pub async fn open(&self, method: &str, params: Value, headers: &[(&str, &str)]) -> Result<Stream, Value> {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+        let mut request = Request::post("/").header("content-type", "application/json").header("a2a-version", "1.0");
+        for (key, value) in headers {
+            request = request.header(*key, *value);
+        }
+        let response = self.service.router().oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+        if response.headers()["content-type"] == "text/event-stream" {
+            return Ok(Stream::of(response.into_body()));
+        }
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        Err(serde_json::from_slice(&body).unwrap())
+    }
+
+    /// Opens the stream of a message.
+    pub async fn send_stream(&self, text: &str) -> Stream {
+        self.open("SendStreamingMessage", message(text), &[]).await.unwrap()
+    }
+
+    /// Sends a request to the local API, behind the token.
+    pub async fn local(&self, request: Request<Body>) -> (StatusCode, HeaderMap, Value) {
+        let response = self.service.local_router().oneshot(request).await.unwrap();
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        (head.status, head.headers, serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    /// Posts events of a turn to the local API.
+    pub async fn post_events(&self, turn: &str, events: Value) -> (StatusCode, Value) {
+        let request = Request::post(format!("/turns/{turn}/events")).body(Body::from(events.to_string())).unwrap();
+        let (status, _, body) = self.local(request).await;
+        (status, body)
     }
 
     /// Changes the limits under way.
@@ -195,6 +275,132 @@ impl Front {
         };
         family.get_metric().iter().filter(matches).map(of).sum()
     }
+}
+
+/// Ends a server with the test.
+pub struct Server(tokio::task::JoinHandle<()>);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Serves a router on a port of its own; its base URL.
+pub async fn serve(router: Router) -> (String, Server) {
+    serve_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), router)
+}
+
+fn serve_on(listener: TcpListener, router: Router) -> (String, Server) {
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    (url, Server(tokio::spawn(async move { axum::serve(listener, router).await.unwrap() })))
+}
+
+/// The A2A side whose local API is served, at the URLs that turns name.
+pub async fn with_local_api(port: u16) -> (Front, Server) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (mut ctx, live) = context::context(port, None, "http://burger-seller.shop:8080/", Limits::default());
+    let base = format!("http://{}/t/{}", listener.local_addr().unwrap(), context::TOKEN);
+    let mut urls = config::LocalUrls::clone(&ctx.urls);
+    (urls.tasks, urls.turns) = (format!("{base}/tasks"), format!("{base}/turns"));
+    ctx.urls = Arc::new(urls);
+    let service = Service::start_with(&ctx, Arc::new(Vec::new), quick()).unwrap();
+    let router = TokenGate::router(Arc::clone(&ctx.token), service.local_router());
+    (Front { port, service, ctx, live }, serve_on(listener, router).1)
+}
+
+/// A stream of JSON-RPC answers, event by event.
+pub struct Stream {
+    body: Body,
+    parser: sse::Parser,
+    ready: VecDeque<sse::Event>,
+}
+
+/// One event: its id and its `StreamResponse`.
+pub type Item = (String, Value);
+
+impl Stream {
+    fn of(body: Body) -> Self {
+        Self { body, parser: sse::Parser::new(64 << 20), ready: VecDeque::default() }
+    }
+
+    /// The next event; `None` at the end.
+    pub async fn next(&mut self) -> Option<Item> {
+        let read = async {
+            loop {
+                if let Some(event) = self.ready.pop_front() {
+                    let value: Value = serde_json::from_str(&event.data).unwrap();
+                    let result = if value.get("result").is_some() { value["result"].clone() } else { value };
+                    return Some((event.id.unwrap_or_default(), result));
+                }
+                let frame = self.body.frame().await?.unwrap();
+                let mut out = Vec::new();
+                self.parser.push(frame.data_ref().unwrap(), &mut out).unwrap();
+                self.ready.extend(out);
+            }
+        };
+        tokio::time::timeout(PATIENCE, read).await.unwrap()
+    }
+
+    /// All events to the end.
+    pub async fn rest(&mut self) -> Vec<Item> {
+        let mut all = Vec::new();
+        while let Some(item) = self.next().await {
+            all.push(item);
+        }
+        all
+    }
+}
+
+/// An event in a word or two: what it is and what it says.
+pub fn short((_, event): &Item) -> String {
+    let texts = |parts: &Value| {
+        let texts: Vec<_> = parts.as_array().into_iter().flatten().map(|p| p["text"].as_str().unwrap_or("?")).collect();
+        texts.join("|")
+    };
+    let status = |s: &Value| {
+        let state = s["state"].as_str().unwrap_or("?").trim_start_matches("TASK_STATE_").to_lowercase();
+        let said = texts(&s["message"]["parts"]);
+        if said.is_empty() { state } else { format!("{state} {said:?}") }
+    };
+    if let Some(task) = event.get("task") {
+        let parts = task["artifacts"].as_array().into_iter().flatten().map(|a| texts(&a["parts"]));
+        let parts: Vec<_> = parts.collect();
+        format!(
+            "task {}{}",
+            status(&task["status"]),
+            if parts.is_empty() { String::new() } else { format!(" {parts:?}") }
+        )
+    } else if let Some(message) = event.get("message") {
+        format!("message {:?}", texts(&message["parts"]))
+    } else if let Some(update) = event.get("statusUpdate") {
+        status(&update["status"])
+    } else if let Some(update) = event.get("artifactUpdate") {
+        let mark = |key: &str| if update[key] == true { format!(" {key}") } else { String::new() };
+        format!("chunk {:?}{}{}", texts(&update["artifact"]["parts"]), mark("append"), mark("lastChunk"))
+    } else {
+        format!("? {event}")
+    }
+}
+
+pub fn shorts(items: &[Item]) -> Vec<String> {
+    items.iter().map(short).collect()
+}
+
+/// A stream of a handler: events that a test sends one by one.
+pub fn event_stream() -> (tokio::sync::mpsc::UnboundedSender<Value>, Response<Body>) {
+    let (tx, rx) = tokio::sync::mpsc::unbounded_channel::<Value>();
+    let body = futures::stream::unfold(rx, |mut rx| async move {
+        let event = rx.recv().await?;
+        Some((Ok::<_, std::convert::Infallible>(format!("data: {event}\n\n")), rx))
+    });
+    (tx, ([("content-type", "text/event-stream")], Body::from_stream(body)).into_response())
+}
+
+/// A whole stream of a handler.
+pub fn events(all: &[Value]) -> Response<Body> {
+    let text = all.iter().map(|e| format!("data: {e}\n\n")).collect::<Vec<_>>().concat();
+    ([("content-type", "text/event-stream")], text).into_response()
 }
 
 /// Parameters of `SendMessage` with one text.

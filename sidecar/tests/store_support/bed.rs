@@ -31,8 +31,8 @@ pub trait Bed: Send {
     /// Sets the store's clock.
     fn set(&mut self, now: Timestamp) -> BoxFuture<'_, ()>;
 
-    /// Waits until what was begun and dropped is done or not done.
-    fn settle(&mut self) -> BoxFuture<'_, ()>;
+    /// Waits until what a process began and dropped is done or not done.
+    fn settle<'a>(&'a mut self, process: &'a dyn Store) -> BoxFuture<'a, ()>;
 }
 
 /// Configuration and metrics of a process.

@@ -46,7 +46,7 @@ impl Bed for MemoryBed {
         ready(()).boxed()
     }
 
-    fn settle(&mut self) -> BoxFuture<'_, ()> {
+    fn settle<'a>(&'a mut self, _process: &'a dyn Store) -> BoxFuture<'a, ()> {
         ready(()).boxed()
     }
 }

@@ -4,6 +4,7 @@ pub mod bed;
 pub mod check;
 pub mod memory;
 pub mod model;
+pub mod postgres;
 pub mod schedule;
 pub mod sqlite;
 

@@ -1,6 +1,6 @@
 //! What a store should do, as simply as it can be said.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,6 +92,8 @@ pub struct Model {
     /// Claims that were made.
     pub claims: Vec<(PushConfig, u64)>,
     counter: u64,
+    /// Processes, and tasks whose creation they dropped.
+    unsure: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
 impl Model {
@@ -106,6 +108,7 @@ impl Model {
             processes: BTreeMap::new(),
             claims: Vec::new(),
             counter: 0,
+            unsure: BTreeSet::new(),
         }
     }
 
@@ -126,8 +129,26 @@ impl Model {
     }
 
     pub fn orphans(&self, reader: &Arc<str>) -> Vec<&Task> {
-        let tasks = self.tasks.values().map(Life::newest);
-        tasks.filter(|t| t.owner.as_ref().is_some_and(|o| o != reader && self.dead(o, reader))).collect()
+        let left = |t: &&Task| match &t.owner {
+            None => false,
+            Some(o) if o == reader => t.version == 1 && self.unsure.contains(&(Arc::clone(o), Arc::clone(&t.id))),
+            Some(o) => self.dead(o, reader),
+        };
+        self.tasks.values().map(Life::newest).filter(left).collect()
+    }
+
+    /// A process dropped an operation.
+    pub fn dropped(&mut self, owner: &Arc<str>, op: &Op) {
+        if let Op::Create(task, ..) = op {
+            self.unsure.insert((Arc::clone(owner), Arc::clone(&task.id)));
+        }
+    }
+
+    /// A process knows what became of an operation.
+    pub fn known(&mut self, owner: &Arc<str>, op: &Op) {
+        if let Op::Create(task, ..) = op {
+            self.unsure.remove(&(Arc::clone(owner), Arc::clone(&task.id)));
+        }
     }
 
     pub fn run(&mut self, owner: &Arc<str>, op: &Op) -> Got {

@@ -165,6 +165,7 @@ impl Run<'_> {
         self.claims.extend(work.iter().map(|w| Some(w.claim)));
         assert_eq!(self.claims.len(), self.model.claims.len());
         let process = &mut self.processes[p];
+        self.model.known(&process.owner, op);
         if let Got::Task(task) | Got::Conflict(_, task) = got {
             process.believed.insert(Arc::clone(&task.id), task.clone());
         }
@@ -184,7 +185,9 @@ impl Run<'_> {
             self.learn(p, op, &got, work).await;
             return;
         }
-        self.bed.settle().await;
+        self.bed.settle(&*store).await;
+        after.dropped(&owner, op);
+        self.model.dropped(&owner, op);
         drop(store);
         if self.random.random_bool(0.3) {
             self.start(p).await;

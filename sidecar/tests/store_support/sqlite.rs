@@ -1,7 +1,7 @@
 //! The store in a file: one process at a time.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -18,13 +18,12 @@ pub struct SqliteBed {
     folder: tempfile::TempDir,
     clock: Clock,
     hand: Arc<AtomicI64>,
-    alive: Weak<Sqlite>,
 }
 
 impl SqliteBed {
     pub fn new() -> Self {
         let (clock, hand) = clock();
-        Self { folder: tempfile::tempdir().unwrap(), clock, hand, alive: Weak::new() }
+        Self { folder: tempfile::tempdir().unwrap(), clock, hand }
     }
 
     /// Opens the database, as soon as the process that had it has let go of it.
@@ -48,12 +47,7 @@ impl Bed for SqliteBed {
     }
 
     fn start(&mut self, _pod: usize) -> BoxFuture<'_, Arc<dyn Store>> {
-        async {
-            let store = self.open(Limits::default()).await;
-            self.alive = Arc::downgrade(&store);
-            store as Arc<dyn Store>
-        }
-        .boxed()
+        async { self.open(Limits::default()).await as Arc<dyn Store> }.boxed()
     }
 
     fn set(&mut self, now: Timestamp) -> BoxFuture<'_, ()> {
@@ -61,12 +55,8 @@ impl Bed for SqliteBed {
         ready(()).boxed()
     }
 
-    fn settle(&mut self) -> BoxFuture<'_, ()> {
+    fn settle<'a>(&'a mut self, process: &'a dyn Store) -> BoxFuture<'a, ()> {
         // Writes are done in their order: this one comes after whatever waits.
-        async {
-            let store = self.alive.upgrade().expect("a process is alive");
-            store.sweep().await.unwrap();
-        }
-        .boxed()
+        process.sweep().map(Result::unwrap).boxed()
     }
 }

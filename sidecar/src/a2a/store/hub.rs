@@ -68,20 +68,32 @@ impl Hub {
 
     /// Tells what was written.
     pub(super) fn publish(&self, task: &str, head: Head, event: Event) {
+        self.extend(task, head, [event]);
+    }
+
+    /// Tells several events and the head after them, or after more of them.
+    pub(super) fn extend(&self, task: &str, head: Head, events: impl IntoIterator<Item = Event>) {
         let mut tasks = self.tasks.lock();
         let Some(followed) = tasks.get_mut(task) else { return };
         if followed.heads.receiver_count() == 0 {
             tasks.remove(task);
             return;
         }
-        if followed.ring.back().is_some_and(|last| last.version + 1 != event.version) {
-            followed.ring.clear();
-            followed.bytes = 0;
-        }
-        followed.bytes += event.change.size();
-        followed.ring.push_back(event);
-        while followed.ring.len() > RING_EVENTS || (followed.bytes > RING_BYTES && followed.ring.len() > 1) {
-            followed.bytes -= followed.ring.pop_front().map_or(0, |e| e.change.size());
+        for event in events {
+            match followed.ring.back() {
+                // Two of us heard of it.
+                Some(last) if event.version <= last.version => continue,
+                Some(last) if event.version > last.version + 1 => {
+                    followed.ring.clear();
+                    followed.bytes = 0;
+                }
+                _ => {}
+            }
+            followed.bytes += event.change.size();
+            followed.ring.push_back(event);
+            while followed.ring.len() > RING_EVENTS || (followed.bytes > RING_BYTES && followed.ring.len() > 1) {
+                followed.bytes -= followed.ring.pop_front().map_or(0, |e| e.change.size());
+            }
         }
         raise(&followed.heads, head);
         if head.state.is_terminal() {

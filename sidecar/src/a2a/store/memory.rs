@@ -66,7 +66,7 @@ impl Memory {
     }
 
     fn over(core: Arc<Core>) -> Self {
-        let owner: Arc<str> = crate::a2a::ids::uuid().into();
+        let owner: Arc<str> = crate::a2a::ids::owner().into();
         let until = later(core.clock.now(), LEASE);
         core.inner.lock().leases.insert(Arc::clone(&owner), until);
         core.owners.fetch_add(1, Ordering::Relaxed);

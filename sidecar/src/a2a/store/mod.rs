@@ -12,7 +12,9 @@ pub mod clock;
 mod hub;
 pub mod memory;
 mod open;
+pub mod postgres;
 pub mod sqlite;
+mod unsure;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +32,7 @@ use tokio::sync::watch;
 pub use clock::Clock;
 pub use memory::Memory;
 pub use open::OpenError;
+pub use postgres::Postgres;
 pub use sqlite::Sqlite;
 
 /// How long a process has its tasks after it renewed its lease.
@@ -265,7 +268,8 @@ pub trait Store: Send + Sync + 'static {
     /// Renews the lease of this process. An error means that others may take its tasks when the lease has run out.
     fn renew(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Tasks, at most `limit`, that another process works on, or would, whose lease has run out. To take one over,
+    /// Tasks, at most `limit`, that another process works on, or would, whose lease has run out; and new ones of this
+    /// process whose [`Store::create`] was dropped, or failed without saying what became of it. To take one over,
     /// append to it with a turn.
     fn orphans(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Arc<Task>>, StoreError>>;
 

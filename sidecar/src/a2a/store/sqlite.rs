@@ -29,6 +29,7 @@ use tokio::sync::watch;
 
 use super::clock::Clock;
 use super::hub::{Hub, head_of};
+use super::unsure::Unsure;
 use super::{Event, Head, Key, KeyRecord, OpenError, Page, PushConfig, PushWork, Query, Store, StoreError};
 use crate::a2a::metrics::Metrics;
 use house::Bounds;
@@ -46,6 +47,7 @@ pub struct Sqlite {
     clock: Clock,
     /// Tasks that an earlier process worked on, by id.
     left: Mutex<Vec<Arc<str>>>,
+    unsure: Unsure,
 }
 
 impl Sqlite {
@@ -58,7 +60,7 @@ impl Sqlite {
     ) -> Result<Self, OpenError> {
         let unusable = |why: String| OpenError::File { path: path.to_owned(), why };
         let (hold, sql) = schema::open(path)?;
-        let owner: Arc<str> = crate::a2a::ids::uuid().into();
+        let owner: Arc<str> = crate::a2a::ids::owner().into();
         let shared = Shared {
             hub: Hub::default(),
             cache: Mutex::default(),
@@ -73,7 +75,15 @@ impl Sqlite {
         let shared = Arc::new(shared);
         let db = Db { sql, counts, shared: Arc::clone(&shared) };
         let writer = Writer::start(db, hold).map_err(|e| unusable(e.to_string()))?;
-        Ok(Self { writer, readers: Readers::new(path.to_owned()), shared, live, clock, left: Mutex::new(left) })
+        Ok(Self {
+            writer,
+            readers: Readers::new(path.to_owned()),
+            shared,
+            live,
+            clock,
+            left: Mutex::new(left),
+            unsure: Unsure::default(),
+        })
     }
 
     fn bounds(&self) -> Bounds {
@@ -92,7 +102,10 @@ impl Sqlite {
         task.owner = Some(Arc::clone(&self.shared.owner));
         let row = row(1, task.since, task.first_change());
         let task = Arc::new(task);
-        self.writer.run(move |db| write::create(db, &task, row, key.as_ref(), push.as_ref(), bounds)).await
+        let writing = self.unsure.writing(Arc::clone(&task.id));
+        let done = self.writer.run(move |db| write::create(db, &task, row, key.as_ref(), push.as_ref(), bounds)).await;
+        writing.known();
+        done
     }
 
     async fn change(&self, seen: &Task, mut change: Change, key: Option<Key>) -> Result<Arc<Task>, StoreError> {
@@ -146,6 +159,14 @@ impl Sqlite {
             match self.newest(&id).await {
                 Ok(task) if task.owner.as_ref().is_some_and(|o| *o != self.shared.owner) => orphans.push(task),
                 Ok(_) | Err(StoreError::NotFound) => self.left.lock().retain(|l| *l != id),
+                Err(error) => return Err(error),
+            }
+        }
+        for id in self.unsure.tasks().iter().take(limit.saturating_sub(orphans.len())) {
+            match self.newest(id).await {
+                Ok(task) if task.version == 1 && task.owner.as_ref() == Some(&self.shared.owner) => orphans.push(task),
+                Ok(_) => self.unsure.known(id),
+                Err(StoreError::NotFound) => self.unsure.missing(id),
                 Err(error) => return Err(error),
             }
         }

@@ -32,7 +32,8 @@ pub(super) fn count(db: &rusqlite::Connection) -> rusqlite::Result<Counts> {
         idle: one("SELECT count(*) FROM contexts WHERE tasks = 0")?,
         keys: one("SELECT count(*) FROM keys")?,
         bytes: one("SELECT coalesce(sum(logged), 0) FROM tasks")?,
-        claims: one("SELECT coalesce(max(claim), 0) FROM push")?,
+        // Claims of an earlier process have other numbers.
+        claims: u64::from(rand::random::<u32>() >> 1) << 32,
     })
 }
 
