@@ -17,7 +17,7 @@ use super::service::Tasks;
 /// The service and what stands beside it.
 pub struct Desk {
     pub(super) tasks: Arc<Tasks>,
-    pub(super) configs: Configs,
+    pub(super) configs: Arc<Configs>,
     pub(super) card: Arc<Card>,
     pub(super) edge: Arc<Edge>,
 }

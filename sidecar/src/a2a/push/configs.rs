@@ -39,23 +39,27 @@ impl Configs {
         self.admit(&config, "url").await?;
         let mut record = record(&config, &task.id, dialect);
         record.delivered = task.version;
-        let there = self.store.push_configs(&task.id).await.map_err(unavailable)?;
-        let max = match self.outlet.live().limits.max_push_configs {
-            0 => DEFAULT_MAX,
-            max => max as usize,
-        };
-        if there.len() >= max && !there.iter().any(|c| c.id == record.id) {
-            return Err(Error::invalid_field(
-                "id",
-                format!("is one too many: a task has at most {max} configurations"),
-            ));
-        }
+        self.one_more(&record, "id").await?;
         let answer = shown(&record);
         self.store.put_push(record).await.map_err(|e| match e {
             StoreError::NotFound => Error::task_not_found(&task.id),
             other => unavailable(other),
         })?;
         Ok(Answer::Json(answer))
+    }
+
+    /// Refuses a receiver that would be one too many for its task.
+    async fn one_more(&self, record: &PushConfig, field: &str) -> Result<(), Error> {
+        let there = self.store.push_configs(&record.task).await.map_err(unavailable)?;
+        let max = match self.outlet.live().limits.max_push_configs {
+            0 => DEFAULT_MAX,
+            max => max as usize,
+        };
+        if there.len() >= max && !there.iter().any(|c| c.id == record.id) {
+            let text = format!("is one too many: a task has at most {max} configurations");
+            return Err(Error::invalid_field(field, text));
+        }
+        Ok(())
     }
 
     /// `GetTaskPushNotificationConfig`. Callers of 0.3 may leave the id out and get the first one.
@@ -108,12 +112,22 @@ impl Configs {
         Ok(Answer::Nothing)
     }
 
-    /// The receiver that comes with a message, for a task that is about to be written: it gets all events. For one that
-    /// is there set `delivered` to its version.
-    pub async fn inline(&self, config: &Config<'_>, task: &Arc<str>, dialect: Dialect) -> Result<PushConfig, Error> {
+    /// The receiver that comes with a message. For a task that is about to be written (`version` 0) it gets all events,
+    /// for one that is there those that come after its version.
+    pub async fn inline(
+        &self,
+        config: &Config<'_>,
+        task: &Arc<str>,
+        version: u64,
+        dialect: Dialect,
+    ) -> Result<PushConfig, Error> {
         self.enabled()?;
         self.admit(config, "configuration.taskPushNotificationConfig.url").await?;
-        Ok(record(config, task, dialect))
+        let record = PushConfig { delivered: version, ..record(config, task, dialect) };
+        if version > 0 {
+            self.one_more(&record, "configuration.taskPushNotificationConfig.id").await?;
+        }
+        Ok(record)
     }
 
     fn enabled(&self) -> Result<(), Error> {
