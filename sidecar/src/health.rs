@@ -75,7 +75,7 @@ impl Health {
             store: PartStatus { ready: true, ..PartStatus::default() },
             interfaces,
             push_dead_letters: self.service.push_dead_letters(),
-            agent_exposed: false,
+            agent_exposed: self.service.agent_exposed(),
         }
     }
 }

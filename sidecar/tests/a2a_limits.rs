@@ -151,7 +151,7 @@ async fn turns_wait_for_a_container_that_is_restarted() {
     ctx.drain = outrigger_sidecar::drain::Drain::new(&["agent".into(), "tool-a".into()], Duration::from_mins(1));
     ctx.registry = prometheus::Registry::new();
     let service = outrigger_sidecar::a2a::Service::start_with(&ctx, Arc::new(Vec::new), a2a_support::quick()).unwrap();
-    let front = Arc::new(Front { service, ctx: ctx.clone(), live: front.live.clone() });
+    let front = Arc::new(Front { port: front.port, service, ctx: ctx.clone(), live: front.live.clone() });
     let hook = tokio::spawn({
         let drain = Arc::clone(&ctx.drain);
         async move { drain.hook("agent").await }
@@ -180,7 +180,7 @@ async fn a_restart_does_not_wait_for_turns_that_wait_for_it() {
     ctx.drain = outrigger_sidecar::drain::Drain::new(&["agent".into(), "tool-a".into()], Duration::from_hours(1));
     ctx.registry = prometheus::Registry::new();
     let service = outrigger_sidecar::a2a::Service::start_with(&ctx, Arc::new(Vec::new), a2a_support::quick()).unwrap();
-    let front = Arc::new(Front { service, ctx: ctx.clone(), live: front.live.clone() });
+    let front = Arc::new(Front { port: front.port, service, ctx: ctx.clone(), live: front.live.clone() });
     let first = send(&front, "1");
     until("the first turn", || handler.turns().len() == 1).await;
     let waiting = [send(&front, "2"), send(&front, "3")];

@@ -126,14 +126,14 @@ fn sqlite(
 ) -> impl FnOnce(&outrigger_sidecar::context::Context, outrigger_sidecar::a2a::metrics::Metrics) -> Arc<dyn Store> {
     let path = path.to_owned();
     move |ctx, metrics| {
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             // The threads of a process that was killed let go of the file in a moment.
             match Sqlite::open(&path, ctx.live.clone(), metrics.clone(), Clock::system()) {
                 Ok(store) => return Arc::new(store),
-                Err(e) => assert!(std::time::Instant::now() < deadline, "{e}"),
+                Err(e) => assert!(tokio::time::Instant::now() < deadline, "{e}"),
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::yield_now();
         }
     }
 }

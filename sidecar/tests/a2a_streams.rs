@@ -3,6 +3,7 @@
 
 mod a2a_support;
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,7 +102,7 @@ async fn all_forms_of_answers_stream() {
     let mut table = String::new();
     for text in ["json", "ask", "message", "stream message", "error", "stream"] {
         let got = front.send_stream(text).await.rest().await;
-        table += &format!("{text}\n    {}\n", shorts(&got).join("\n    "));
+        let _ = writeln!(table, "{text}\n    {}", shorts(&got).join("\n    "));
         let unary = front.send(text).await["result"].clone();
         assert_eq!(unary.get("message").is_some(), got.len() == 1, "{text}");
         if let Some(task) = unary.get("task") {

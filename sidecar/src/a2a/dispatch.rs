@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use outrigger_protocol::a2a::errors::{Error, Kind};
+use outrigger_protocol::a2a::extensions;
 use outrigger_protocol::a2a::operation::Operation;
 use outrigger_protocol::a2a::params::{self, CancelTask, GetTask, ListTasks, SubscribeToTask};
 use outrigger_protocol::a2a::raw::{push_key, push_text};
@@ -19,6 +20,23 @@ use super::viewers::Viewer;
 impl Tasks {
     /// Carries out an operation. Parameters are those of 1.0 as JSON.
     pub async fn call(
+        self: &Arc<Self>,
+        operation: Operation,
+        params: Option<&RawValue>,
+        call: &Call,
+    ) -> Result<Reply, Error> {
+        let mut reply = self.carry_out(operation, params, call).await?;
+        if matches!(operation, Operation::SendMessage | Operation::SendStreamingMessage) && !call.extensions.is_empty()
+        {
+            // The agent got all that were asked for; those that its card declares are in use.
+            let live = self.ctx.live.borrow();
+            let declared: Vec<_> = extensions::of_card(&live.card).filter_map(|e| e.get("uri")?.as_str()).collect();
+            reply.extensions = call.extensions.iter().filter(|e| declared.contains(&e.as_str())).cloned().collect();
+        }
+        Ok(reply)
+    }
+
+    async fn carry_out(
         self: &Arc<Self>,
         operation: Operation,
         params: Option<&RawValue>,
@@ -43,14 +61,21 @@ impl Tasks {
                 self.check_streaming()?;
                 self.subscribe(&SubscribeToTask::parse(params)?, call).await
             }
-            Operation::CreateTaskPushNotificationConfig
-            | Operation::GetTaskPushNotificationConfig
-            | Operation::ListTaskPushNotificationConfigs
-            | Operation::DeleteTaskPushNotificationConfig => {
-                Err(Error::new(Kind::PushNotificationNotSupported, "this agent sends no push notifications"))
+            Operation::CreateTaskPushNotificationConfig => {
+                Ok(unary(self.configs.create(&call.caller, params, call.dialect).await?, None))
+            }
+            Operation::GetTaskPushNotificationConfig => {
+                Ok(unary(self.configs.get(&call.caller, params, call.dialect).await?, None))
+            }
+            Operation::ListTaskPushNotificationConfigs => {
+                Ok(unary(self.configs.list(&call.caller, params).await?, None))
+            }
+            Operation::DeleteTaskPushNotificationConfig => {
+                Ok(unary(self.configs.delete(&call.caller, params).await?, None))
             }
             Operation::GetExtendedAgentCard => {
-                Err(Error::new(Kind::UnsupportedOperation, "this agent has no extended card"))
+                params::check_extended_card(params)?;
+                Ok(unary(self.card.extended(&call.caller, || self.edge.challenge())?, None))
             }
         }
     }

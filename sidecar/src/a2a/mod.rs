@@ -4,11 +4,11 @@ pub mod binding;
 pub mod call;
 pub mod card;
 mod client;
-mod desk;
 mod dispatch;
 mod drive;
 pub mod edge;
 pub mod executor;
+mod exposed;
 mod gate;
 mod handover;
 pub mod ids;
@@ -52,10 +52,10 @@ use binding::Front;
 use binding::meter::Meter;
 use card::Card;
 use card::truth::Checker;
-use desk::Desk;
 use edge::Edge;
 use executor::http::Http;
 use executor::{BadPath, Executor, Timing};
+use exposed::Exposed;
 use gate::Gate;
 use metrics::Metrics;
 use service::Tasks;
@@ -97,11 +97,12 @@ pub enum StartError {
 /// The A2A side of the sidecar.
 pub struct Service {
     tasks: Arc<Tasks>,
-    front: Arc<Front<Desk>>,
+    front: Arc<Front<Tasks>>,
     card: Arc<Card>,
     checker: Arc<Checker>,
     outlet: Arc<push::Outlet>,
     sender: Arc<push::Sender>,
+    exposed: Arc<Exposed>,
     agent: watch::Receiver<PartStatus>,
 }
 
@@ -130,14 +131,19 @@ impl Service {
         store: Arc<dyn Store>,
         metrics: Metrics,
     ) -> Result<Arc<Self>, StartError> {
-        let mut speaks_itself = None;
+        let edge = Edge::new(ctx.live.clone(), edge::Metrics::register(&ctx.registry)?);
+        let checker = Checker::new(ctx.live.clone(), edge.secret(), &ctx.registry)?;
+        let card = Arc::new(Card::new(ctx.live.clone(), checker.facts()));
+        let outlet = Arc::new(push::Outlet::new(ctx.live.clone(), Arc::new(System), Waits::default()));
         let executor: Arc<dyn Executor> = match &ctx.boot.runtime {
             runtime @ Runtime::Http { .. } => {
                 let urls = serde_json::to_string(&*ctx.urls)?;
                 Arc::new(Http::new(runtime, &ctx.token, urls, timing, metrics.clone())?)
             }
             runtime @ Runtime::A2a { .. } => {
-                Arc::clone(speaks_itself.insert(Arc::new(A2a::new(runtime, timing)?))) as _
+                let (agent, ours) = (A2a::new(runtime, timing)?, Arc::clone(&card));
+                tokio::spawn(agent.follow_card(ctx.shutdown.clone(), move |card| ours.set_agent_card(card)));
+                Arc::new(agent)
             }
         };
         let gate = Gate::new(ctx.live.clone(), metrics.clone());
@@ -152,6 +158,9 @@ impl Service {
             metrics: metrics.clone(),
             skills,
             timing,
+            configs: push::Configs::new(Arc::clone(&outlet), Arc::clone(&store)),
+            card: Arc::clone(&card),
+            edge: Arc::clone(&edge),
             lost: watch::Sender::new(false),
         });
         let (status, agent) = watch::channel(probe::unknown());
@@ -159,30 +168,21 @@ impl Service {
         tokio::spawn(lease::keep(Arc::clone(&store), timing, tasks.lost.clone(), ctx.shutdown.clone()));
         tokio::spawn(recover::watch(Arc::clone(&tasks)));
         tokio::spawn(keep_house(ctx.clone(), Arc::clone(&store), gate));
-        let edge = Edge::new(ctx.live.clone(), edge::Metrics::register(&ctx.registry)?);
-        let checker = Checker::new(ctx.live.clone(), edge.secret(), &ctx.registry)?;
-        let card = Arc::new(Card::new(ctx.live.clone(), checker.facts()));
-        if let Some(agent) = speaks_itself {
-            let card = Arc::clone(&card);
-            tokio::spawn(agent.follow_card(ctx.shutdown.clone(), move |own| card.set_agent_card(own)));
+        let exposed = Arc::new(Exposed::default());
+        {
+            let (exposed, ctx) = (Arc::clone(&exposed), ctx.clone());
+            tokio::spawn(async move { exposed.watch(&ctx.boot.runtime, ctx.shutdown.clone()).await });
         }
-        let outlet = Arc::new(push::Outlet::new(ctx.live.clone(), Arc::new(System), Waits::default()));
         let sender = push::Sender::start(
             Arc::clone(&outlet),
-            Arc::clone(&store),
+            store,
             push::Metrics::register(&ctx.registry)?,
             push::Timing::default(),
             ctx.shutdown.clone(),
         );
-        let desk = Arc::new(Desk {
-            tasks: Arc::clone(&tasks),
-            configs: push::Configs::new(Arc::clone(&outlet), store),
-            card: Arc::clone(&card),
-            edge: Arc::clone(&edge),
-        });
         let meter = Arc::new(Meter::register(&ctx.registry)?);
-        let front = Front::new(desk, edge, ctx.live.clone(), streams_end(ctx), meter);
-        Ok(Arc::new(Self { tasks, front, card, checker, outlet, sender, agent }))
+        let front = Front::new(Arc::clone(&tasks), edge, ctx.live.clone(), streams_end(ctx), meter);
+        Ok(Arc::new(Self { tasks, front, card, checker, outlet, sender, exposed, agent }))
     }
 
     /// From now on the card names only what passes calls of our own to a port that is about to be served. Ends at
@@ -257,6 +257,11 @@ impl Service {
     /// What calls of our own found; empty while nothing is known.
     pub fn interfaces(&self) -> Vec<InterfaceStatus> {
         self.checker.facts().borrow().status()
+    }
+
+    /// Whether the agent was reached at the pod's address, so that access control can be gone round.
+    pub fn agent_exposed(&self) -> bool {
+        self.exposed.get()
     }
 
     /// Receivers of push notifications that were given up.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outrigger_protocol::a2a::errors::{Error, Kind};
-use outrigger_protocol::a2a::message::notice;
+use outrigger_protocol::a2a::message::{UserMessage, notice};
 use outrigger_protocol::a2a::raw::Raw;
 use outrigger_protocol::a2a::send::SendMessage;
 use outrigger_protocol::a2a::state::State;
@@ -14,7 +14,9 @@ use tokio::sync::watch;
 
 use super::SkillRef;
 use super::call::Call;
+use super::card::Card;
 use super::drive;
+use super::edge::Edge;
 use super::executor::{Executor, Timing};
 use super::gate::Gate;
 use super::handover::Request;
@@ -24,6 +26,7 @@ use super::keys::{self, Keys};
 use super::lane::{Entry, Lanes};
 use super::metrics::Metrics;
 use super::probe::CONTAINER;
+use super::push::Configs;
 use super::recover;
 use super::store::{KeyRecord, PushConfig, Store, StoreError};
 use super::turns::Turns;
@@ -49,6 +52,10 @@ pub struct Tasks {
     pub(super) metrics: Metrics,
     pub(super) skills: Arc<dyn Fn() -> Vec<SkillRef> + Send + Sync>,
     pub(super) timing: Timing,
+    /// Receivers of push notifications.
+    pub(super) configs: Configs,
+    pub(super) card: Arc<Card>,
+    pub(super) edge: Arc<Edge>,
     /// Whether the lease of this process may be another's.
     pub(super) lost: watch::Sender<bool>,
 }
@@ -96,6 +103,7 @@ impl Tasks {
             }
         }
         let message = &params.message;
+        self.check_modes(message)?;
         let before = match &message.task_id {
             Some(id) => Some(self.follow_up(id, message.context_id.as_deref(), call).await?),
             None => None,
@@ -159,6 +167,14 @@ impl Tasks {
             viewer.done();
         }
         Ok((sent, viewer.filter(|_| stream)))
+    }
+
+    /// Refuses parts of a media type that the card does not name, where that is wanted.
+    fn check_modes(&self, message: &UserMessage<'_>) -> Result<(), Error> {
+        if !self.ctx.live.borrow().offer.check_input_modes {
+            return Ok(());
+        }
+        message.check_modes(&self.card.input_modes())
     }
 
     fn keys(&self, params: &SendMessage<'_>, text: &str, call: &Call, turn: &Arc<str>) -> Result<Keys, Error> {
@@ -233,7 +249,7 @@ impl Tasks {
             outrigger_protocol::a2a::conversation::Conversation::default()
         };
         let stored = message.stored(id, &context);
-        let push = self.receiver(id, 0, params, call)?;
+        let push = self.receiver(id, 0, params, call).await?;
         let now = jiff::Timestamp::now();
         let task = Task::new(Arc::clone(id), context, Arc::clone(caller), stored, params.return_immediately, now);
         let task = match self.store.create(task, keys.0.first().cloned(), push).await {
@@ -262,7 +278,7 @@ impl Tasks {
     ) -> Result<(Arc<Task>, Entry, JobKind), Error> {
         let message = &params.message;
         let lane = self.enter(&task.id, &task.context_id, &call.caller.key)?;
-        if let Some(push) = self.receiver(&task.id, task.version, params, call)? {
+        if let Some(push) = self.receiver(&task.id, task.version, params, call).await? {
             self.store.put_push(push).await.map_err(|e| store_error(&e, &task.id))?;
         }
         let stored = message.stored(&task.id, &task.context_id);
@@ -279,7 +295,7 @@ impl Tasks {
     }
 
     /// A receiver of events that came with a message.
-    fn receiver(
+    async fn receiver(
         &self,
         task: &Arc<str>,
         version: u64,
@@ -287,22 +303,7 @@ impl Tasks {
         call: &Call,
     ) -> Result<Option<PushConfig>, Error> {
         let Some(config) = &params.push else { return Ok(None) };
-        if !self.ctx.live.borrow().push.enabled {
-            return Err(Error::new(
-                Kind::PushNotificationNotSupported,
-                "this agent sends no push notifications: send without configuration.taskPushNotificationConfig",
-            ));
-        }
-        Ok(Some(PushConfig {
-            task: Arc::clone(task),
-            id: config.id.as_ref().map_or_else(|| uuid().into(), |id| id.as_ref().into()),
-            json: config.json.clone(),
-            dialect: call.dialect,
-            delivered: version,
-            attempts: 0,
-            next: jiff::Timestamp::UNIX_EPOCH,
-            dead: None,
-        }))
+        self.configs.inline(config, task, version, call.dialect).await.map(Some)
     }
 
     /// The task that a message goes on with, if it may.

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
 use outrigger_protocol::a2a::errors::Error;
 use outrigger_protocol::a2a::state::State;
 use outrigger_protocol::a2a::task::Task;
@@ -80,7 +80,11 @@ pub(super) fn of(begin: Begin) -> BoxStream<'static, Result<StreamItem, Error>> 
         follow: None,
         over: false,
     });
-    stream::unfold(reader, |mut reader| async move { reader.next().await.map(|item| (item, reader)) }).boxed()
+    items(reader).boxed()
+}
+
+fn items(reader: Box<Reader>) -> impl Stream<Item = Result<StreamItem, Error>> + Send {
+    stream::unfold(reader, |mut reader| async move { reader.next().await.map(|item| (item, reader)) })
 }
 
 impl Reader {
@@ -248,5 +252,21 @@ impl Tasks {
             Err(StoreError::Trimmed(_)) => Ok(Arc::clone(task)),
             Err(e) => Err(store_error(&e, &task.id)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_result<A, S>(_: impl FnOnce(A) -> S) -> usize {
+        std::mem::size_of::<S>()
+    }
+
+    #[test]
+    fn an_idle_stream_is_small() {
+        // Ten thousand of them wait at a time; what they hold beside this is their connection.
+        let size = size_of_result(items) + std::mem::size_of::<Reader>();
+        assert!(size <= 2_048, "{size} bytes");
     }
 }

@@ -92,12 +92,12 @@ impl Drop for Viewer {
         if last {
             counts.tasks.remove(&self.task);
         }
-        if self.stream {
-            if let Some(count) = counts.callers.get_mut(&self.caller) {
-                *count -= 1;
-                if *count == 0 {
-                    counts.callers.remove(&self.caller);
-                }
+        if self.stream
+            && let Some(count) = counts.callers.get_mut(&self.caller)
+        {
+            *count -= 1;
+            if *count == 0 {
+                counts.callers.remove(&self.caller);
             }
         }
         drop(counts);

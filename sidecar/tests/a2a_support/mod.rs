@@ -4,6 +4,7 @@
 pub mod context;
 pub mod schema;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -312,7 +313,7 @@ pub async fn with_local_api(port: u16) -> (Front, Server) {
 pub struct Stream {
     body: Body,
     parser: sse::Parser,
-    ready: std::collections::VecDeque<sse::Event>,
+    ready: VecDeque<sse::Event>,
 }
 
 /// One event: its id and its `StreamResponse`.
@@ -320,7 +321,7 @@ pub type Item = (String, Value);
 
 impl Stream {
     fn of(body: Body) -> Self {
-        Self { body, parser: sse::Parser::new(64 << 20), ready: Default::default() }
+        Self { body, parser: sse::Parser::new(64 << 20), ready: VecDeque::default() }
     }
 
     /// The next event; `None` at the end.
@@ -338,7 +339,7 @@ impl Stream {
                 self.ready.extend(out);
             }
         };
-        tokio::time::timeout(PATIENCE, read).await.expect("the stream stays quiet")
+        tokio::time::timeout(PATIENCE, read).await.unwrap()
     }
 
     /// All events to the end.
@@ -398,7 +399,7 @@ pub fn event_stream() -> (tokio::sync::mpsc::UnboundedSender<Value>, Response<Bo
 
 /// A whole stream of a handler.
 pub fn events(all: &[Value]) -> Response<Body> {
-    let text: String = all.iter().map(|e| format!("data: {e}\n\n")).collect();
+    let text = all.iter().map(|e| format!("data: {e}\n\n")).collect::<Vec<_>>().concat();
     ([("content-type", "text/event-stream")], text).into_response()
 }
 

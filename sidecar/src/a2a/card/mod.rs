@@ -20,6 +20,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use outrigger_protocol::a2a::card as rules;
 use outrigger_protocol::a2a::errors::{Error, Kind};
+use outrigger_protocol::a2a::part::Modes;
 use outrigger_protocol::config::Live;
 use outrigger_protocol::status::CardStatus;
 use parking_lot::Mutex;
@@ -116,6 +117,11 @@ impl Card {
     /// configuration says nothing.
     pub fn set_agent_card(&self, card: Value) {
         self.agent.store(Some(Arc::new(card)));
+    }
+
+    /// Media types that the agent takes, by its card.
+    pub fn input_modes(&self) -> Modes {
+        Modes::of_card(&self.source().core())
     }
 
     /// The card for known callers: [`Kind::UnsupportedOperation`] when there is none.

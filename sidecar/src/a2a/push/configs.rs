@@ -39,17 +39,7 @@ impl Configs {
         self.admit(&config, "url").await?;
         let mut record = record(&config, &task.id, dialect);
         record.delivered = task.version;
-        let there = self.store.push_configs(&task.id).await.map_err(unavailable)?;
-        let max = match self.outlet.live().limits.max_push_configs {
-            0 => DEFAULT_MAX,
-            max => max as usize,
-        };
-        if there.len() >= max && !there.iter().any(|c| c.id == record.id) {
-            return Err(Error::invalid_field(
-                "id",
-                format!("is one too many: a task has at most {max} configurations"),
-            ));
-        }
+        self.room(&record, "id").await?;
         let answer = shown(&record);
         self.store.put_push(record).await.map_err(|e| match e {
             StoreError::NotFound => Error::task_not_found(&task.id),
@@ -108,12 +98,36 @@ impl Configs {
         Ok(Answer::Nothing)
     }
 
-    /// The receiver that comes with a message, for a task that is about to be written: it gets all events. For one that
-    /// is there set `delivered` to its version.
-    pub async fn inline(&self, config: &Config<'_>, task: &Arc<str>, dialect: Dialect) -> Result<PushConfig, Error> {
+    /// The receiver that comes with a message for a task at a version, 0 for one that is about to be written: it gets all
+    /// events after that.
+    pub async fn inline(
+        &self,
+        config: &Config<'_>,
+        task: &Arc<str>,
+        version: u64,
+        dialect: Dialect,
+    ) -> Result<PushConfig, Error> {
         self.enabled()?;
         self.admit(config, "configuration.taskPushNotificationConfig.url").await?;
-        Ok(record(config, task, dialect))
+        let record = PushConfig { delivered: version, ..record(config, task, dialect) };
+        if version > 0 {
+            self.room(&record, "configuration.taskPushNotificationConfig.id").await?;
+        }
+        Ok(record)
+    }
+
+    /// Whether a task may have one more.
+    async fn room(&self, record: &PushConfig, field: &str) -> Result<(), Error> {
+        let there = self.store.push_configs(&record.task).await.map_err(unavailable)?;
+        let max = match self.outlet.live().limits.max_push_configs {
+            0 => DEFAULT_MAX,
+            max => max as usize,
+        };
+        if there.len() >= max && !there.iter().any(|c| c.id == record.id) {
+            let what = format!("is one too many: a task has at most {max} configurations");
+            return Err(Error::invalid_field(field, what));
+        }
+        Ok(())
     }
 
     fn enabled(&self) -> Result<(), Error> {
