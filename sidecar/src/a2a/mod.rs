@@ -4,7 +4,6 @@ pub mod binding;
 pub mod call;
 pub mod card;
 mod client;
-mod desk;
 mod dispatch;
 mod drive;
 pub mod edge;
@@ -53,7 +52,6 @@ use binding::Front;
 use binding::meter::Meter;
 use card::Card;
 use card::truth::Checker;
-use desk::Desk;
 use edge::Edge;
 use executor::http::Http;
 use executor::{BadPath, Executor, Timing};
@@ -102,7 +100,7 @@ pub enum StartError {
 /// The A2A side of the sidecar.
 pub struct Service {
     tasks: Arc<Tasks>,
-    front: Arc<Front<Desk>>,
+    front: Arc<Front<Tasks>>,
     card: Arc<Card>,
     checker: Arc<Checker>,
     outlet: Arc<push::Outlet>,
@@ -140,7 +138,6 @@ impl Service {
         let checker = Checker::new(ctx.live.clone(), edge.secret(), &ctx.registry)?;
         let card = Arc::new(Card::new(ctx.live.clone(), checker.facts()));
         let outlet = Arc::new(push::Outlet::new(ctx.live.clone(), Arc::new(System), Waits::default()));
-        let receivers = Arc::new(push::Configs::new(Arc::clone(&outlet), Arc::clone(&store)));
         let executor: Arc<dyn Executor> = match &ctx.boot.runtime {
             runtime @ Runtime::Http { .. } => {
                 let urls = serde_json::to_string(&*ctx.urls)?;
@@ -161,11 +158,12 @@ impl Service {
             lanes: Arc::default(),
             turns: Arc::new(Turns::default()),
             viewers: Arc::default(),
-            receivers: Arc::clone(&receivers),
-            card: Arc::clone(&card),
             metrics: metrics.clone(),
             skills,
             timing,
+            configs: push::Configs::new(Arc::clone(&outlet), Arc::clone(&store)),
+            card: Arc::clone(&card),
+            edge: Arc::clone(&edge),
             lost: watch::Sender::new(false),
         });
         let (status, agent) = watch::channel(probe::unknown());
@@ -185,14 +183,8 @@ impl Service {
             push::Timing::default(),
             ctx.shutdown.clone(),
         );
-        let desk = Arc::new(Desk {
-            tasks: Arc::clone(&tasks),
-            configs: receivers,
-            card: Arc::clone(&card),
-            edge: Arc::clone(&edge),
-        });
         let meter = Arc::new(Meter::register(&ctx.registry)?);
-        let front = Front::new(desk, edge, ctx.live.clone(), streams_end(ctx), meter);
+        let front = Front::new(Arc::clone(&tasks), edge, ctx.live.clone(), streams_end(ctx), meter);
         Ok(Arc::new(Self { tasks, front, card, checker, outlet, sender, exposed, agent }))
     }
 
