@@ -287,6 +287,7 @@ fn errors_keep_to_the_codes_of_their_time() {
         let mut out = String::new();
         error_out(&Error::new(kind, "no"), &mut out);
         assert_eq!(value(&out)["code"], code);
+        assert_eq!(value(&out)["data"]["details"][0]["reason"], kind.reason());
     }
     assert_eq!(error_code(Kind::VersionNotSupported), -32603);
 }
