@@ -2,8 +2,8 @@
 
 A block `console` has commands behind `$ `, each with its output below. Ids and times of the document stand for those of
 the run: the first time an id is shown it is learned, and from then on commands and outputs mean the real one. `...`
-stands for anything: as a text in JSON for any value, as a member for further ones, within a line for some characters,
-as a line for some lines. A block `python NAME` is written to the file NAME. A comment `<!-- run: SCENE -->` starts the
+stands for anything: as a text in JSON for any value, as a member or in a list for further ones, within a line for some
+characters, as a line for some lines. A block `python NAME` is written to the file NAME. A comment `<!-- run: SCENE -->` starts the
 pod of that scene anew.
 """
 
@@ -120,11 +120,13 @@ class Reader:
                 self.value(shown[name], got[name], f"{where}.{name}")
             return
         if isinstance(shown, list) and isinstance(got, list):
+            cut = shown.index("...") if "..." in shown else None
             items = [item for item in shown if item != "..."]
-            if len(items) > len(got) or (len(items) == len(shown) and len(shown) != len(got)):
+            if len(items) > len(got) or (cut is None and len(items) != len(got)):
                 raise Differs(f"{where}: {len(items)} shown, {len(got)} came")
             for i, item in enumerate(items):
-                self.value(item, got[i], f"{where}[{i}]")
+                at = i if cut is None or i < cut else len(got) - len(items) + i
+                self.value(item, got[at], f"{where}[{at}]")
             return
         if (type(shown), shown) != (type(got), got):
             raise Differs(f"{where}: shown {shown!r}, came {got!r}")

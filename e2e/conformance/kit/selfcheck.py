@@ -2,7 +2,7 @@
 
 import sys
 
-from . import acts, match, protos, transparency, wire03
+from . import acts, docs, match, protos, transparency, wire03
 
 GOOD = [
     ({"type": "string"}, "x"),
@@ -54,7 +54,40 @@ def streams():
     yield "any event", acts.streamed(some, answer)
 
 
+ID, OTHER = "78e84055-0a43-4527-943c-d78507660230", "acc965df-e3f1-4b3a-a91a-7b8dfe91fb41"
+SHOWN = [
+    ('{"a": 1, "b": "..."}', '{"b":[2],"a":1}', True),
+    ('{"a": 1, "...": "..."}', '{"a":1,"b":2}', True),
+    ('{"a": 1}', '{"a":1,"b":2}', False),
+    ('{"a": 1}', '{"a":"1"}', False),
+    ('["...", 3]', "[1,2,3]", True),
+    ('["...", 2]', "[1,2,3]", False),
+    ("[1]", "[1,2]", False),
+    (f'["{ID}", "{ID}.2"]', f'["{OTHER}", "{OTHER}.2"]', True),
+    (f'["{ID}", "{ID}.2"]', f'["{OTHER}", "{ID}.2"]', False),
+    ('{"at": "2026-11-30T23:56:32.934Z"}', '{"at": "2027-01-01T00:00:00Z"}', True),
+    ('{"at": "2026-11-30T23:56:32.934Z"}', '{"at": "soon"}', False),
+    ("etag: W/...", 'etag: W/"1"', True),
+    ("one\n...\nfour", "one\ntwo\nthree\nfour", True),
+    ("one\nfour", "one\ntwo\nfour", False),
+    ("one", "one\ntwo", False),
+    ('data: {"a": "..."}', 'data: {"a":{"b":1}}', True),
+    ('data: {"a": 1}', 'data: {"a":2}', False),
+]
+
+
+def transcript(shown, got):
+    try:
+        docs.Reader().output(shown, got)
+        return True
+    except docs.Differs:
+        return False
+
+
 def checks():
+    for shown, got, same in SHOWN:
+        yield f"a transcript that shows {shown!r} and gives {got!r}", transcript(shown, got) == same
+    yield "commands", docs.commands("$ a \\\n  b\nx\n$ c '{\n}'\ny\n") == [["a \\\n  b", "x\n"], ["c '{\n}'", "y\n"]]
     for want, got in GOOD:
         yield f"{want} takes {match.show(got)}", not match.problems(want, got)
     for want, got in BAD:

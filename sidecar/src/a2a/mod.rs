@@ -59,7 +59,7 @@ use exposed::Exposed;
 use gate::Gate;
 use metrics::Metrics;
 use service::Tasks;
-use store::{Memory, Store};
+use store::{OpenError, Store};
 use turns::Turns;
 use upstream::executor::{A2a, BadRuntime};
 
@@ -86,6 +86,9 @@ pub enum StartError {
     /// The same of an agent that speaks A2A.
     #[error(transparent)]
     Runtime(#[from] BadRuntime),
+    /// The store that the configuration names cannot be opened.
+    #[error(transparent)]
+    Store(#[from] OpenError),
     /// Two parts use one metric's name.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -107,7 +110,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts it: with tasks in memory, and a probe of the handler that runs until shutdown.
+    /// Starts it: with the store that the configuration names, and a probe of the handler that runs until shutdown.
     pub fn start(ctx: &Context, skills: Arc<dyn Fn() -> Vec<SkillRef> + Send + Sync>) -> Result<Arc<Self>, StartError> {
         Self::start_with(ctx, skills, Timing::default())
     }
@@ -119,7 +122,7 @@ impl Service {
         timing: Timing,
     ) -> Result<Arc<Self>, StartError> {
         let metrics = Metrics::register(&ctx.registry)?;
-        let store: Arc<dyn Store> = Arc::new(Memory::new(ctx.live.clone(), metrics.clone()));
+        let store = store::open(&ctx.boot.store, ctx.live.clone(), metrics.clone())?;
         Self::start_on(ctx, skills, timing, store, metrics)
     }
 
@@ -222,6 +225,11 @@ impl Service {
             .route("/tasks/{id}", get(whole_task))
             .route("/turns/{turn}/events", post(turns::post_events))
             .with_state(Arc::clone(&self.tasks))
+    }
+
+    /// Whether the task store can be used now.
+    pub fn store_status(&self) -> PartStatus {
+        self.tasks.store.status()
     }
 
     /// Gives up what this process holds in the store; when its work has ended.
