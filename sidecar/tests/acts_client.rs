@@ -2,8 +2,9 @@
 //! what the client makes of it is compared with what the test expects.
 //!
 //! The suite's files are not part of this repository: `OUTRIGGER_ACTS` names their folder.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -87,7 +88,7 @@ fn folder() -> Option<PathBuf> {
     std::env::var_os("OUTRIGGER_ACTS").filter(|f| !f.is_empty()).map(PathBuf::from)
 }
 
-fn tests(folder: &PathBuf) -> Vec<Value> {
+fn tests(folder: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(folder.join("client-parsing.acts.yaml")).unwrap();
     let document: Value = serde_saphyr::from_str(&text).unwrap();
     document["suites"].as_array().unwrap().iter().flat_map(|s| s["tests"].as_array().unwrap().clone()).collect()
