@@ -2,8 +2,9 @@
 //! what the client makes of it is compared with what the test expects.
 //!
 //! The suite's files are not part of this repository: `OUTRIGGER_ACTS` names their folder.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -53,7 +54,8 @@ async fn agent(State(script): State<Arc<Script>>, request: Request) -> Response 
     let Ok(call) = serde_json::from_slice::<Value>(&bytes) else {
         // A call over HTTP+JSON: the client looks whether there is somebody.
         let info = json!({"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "TASK_NOT_FOUND", "domain": "a2a-protocol.org"});
-        let error = json!({"error": {"code": 404, "status": "NOT_FOUND", "message": "no such task", "details": [info]}});
+        let error =
+            json!({"error": {"code": 404, "status": "NOT_FOUND", "message": "no such task", "details": [info]}});
         return (StatusCode::NOT_FOUND, Json(error)).into_response();
     };
     script.asked.lock().push(call["method"].as_str().unwrap_or_default().to_owned());
@@ -86,7 +88,7 @@ fn folder() -> Option<PathBuf> {
     std::env::var_os("OUTRIGGER_ACTS").filter(|f| !f.is_empty()).map(PathBuf::from)
 }
 
-fn tests(folder: &PathBuf) -> Vec<Value> {
+fn tests(folder: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(folder.join("client-parsing.acts.yaml")).unwrap();
     let document: Value = serde_saphyr::from_str(&text).unwrap();
     document["suites"].as_array().unwrap().iter().flat_map(|s| s["tests"].as_array().unwrap().clone()).collect()
@@ -193,7 +195,9 @@ async fn client_tests_of_acts() {
 #[test]
 fn a_difference_is_seen() {
     let got = json!({"a": [1], "b": "text", "c": {"d": true}});
-    for want in [json!({"a": {"count_gte": 2}}), json!({"b": {"contains": "no"}}), json!({"c": {"d": false}}), json!({"e": 1})] {
+    for want in
+        [json!({"a": {"count_gte": 2}}), json!({"b": {"contains": "no"}}), json!({"c": {"d": false}}), json!({"e": 1})]
+    {
         let mut wrong = Vec::new();
         problems(&want, &got, "$", &mut wrong);
         assert_eq!(wrong.len(), 1, "{want}");

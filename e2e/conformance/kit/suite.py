@@ -1,5 +1,6 @@
 """ACTS in three passes: all capabilities, none, with authentication. Each server test runs over each of its bindings
-in at least one pass; one that its preconditions keep out of a pass must get its turn in another."""
+in at least one pass; one that its preconditions keep out of a pass must get its turn in another. The client tests of
+the suite are in `sidecar/tests/acts_client.rs`."""
 
 import json
 import os

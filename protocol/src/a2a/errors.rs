@@ -286,16 +286,24 @@ impl Error {
 
     /// Appends the error object of JSON-RPC: code, message, and as data a list that `ErrorInfo` leads (section 9.5).
     pub fn write(&self, out: &mut String) {
-        self.write_with_code(self.kind.code(), out);
+        self.write_head(self.kind.code(), out);
+        self.write_details(out);
+        out.push('}');
     }
 
-    /// The same under another code.
-    pub(crate) fn write_with_code(&self, code: i32, out: &mut String) {
+    /// The same for 0.3, under one of its codes: the list is the member `details` of an object.
+    pub(crate) fn write_v03(&self, code: i32, out: &mut String) {
+        self.write_head(code, out);
+        out.push_str("{\"details\":");
+        self.write_details(out);
+        out.push_str("}}");
+    }
+
+    /// All before the value of `data`.
+    fn write_head(&self, code: i32, out: &mut String) {
         let _ = write!(out, "{{\"code\":{code},\"message\":");
         push_text(out, &self.message);
         push_key(out, "data");
-        self.write_details(out);
-        out.push('}');
     }
 
     /// Appends the body of an HTTP+JSON answer: `google.rpc.Status` under `error` (section 11.6).

@@ -170,10 +170,31 @@ pub fn error_code(kind: Kind) -> i32 {
     }
 }
 
-/// Appends an error as 0.3 has it: the object of JSON-RPC, which is also the body of an HTTP+JSON answer. Its `data` is
-/// an object, `{"details": [...]}`: clients of 0.3 in the field cannot read the list that 1.0 has there.
+/// Appends an error as 0.3 has it: the object of JSON-RPC. Its `data` is an object, `{"details": [...]}`: clients of 0.3
+/// in the field cannot read the list that 1.0 has there.
 pub fn error_out(error: &Error, out: &mut String) {
-    error.write_with_code(error_code(error.kind), out);
+    error.write_v03(error_code(error.kind), out);
+}
+
+/// The name of an error among clients of 0.3 in the field, such as `TaskNotFoundError`: they know one over HTTP+JSON by a
+/// member `type`, and over gRPC by what its message begins with.
+pub fn error_name(kind: Kind) -> String {
+    let mut name = String::new();
+    for word in kind.reason().split('_').filter(|w| *w != "ERROR") {
+        let (first, rest) = word.split_at(word.len().min(1));
+        name.push_str(first);
+        name.push_str(&rest.to_ascii_lowercase());
+    }
+    name + "Error"
+}
+
+/// Appends the body of an HTTP+JSON answer with an error as 0.3 has it.
+pub fn http_error_out(error: &Error, out: &mut String) {
+    error_out(error, out);
+    out.pop();
+    raw::push_key(out, "type");
+    raw::push_text(out, &error_name(error.kind));
+    out.push('}');
 }
 
 /// Wrapper member in 1.0 and in the proto of 0.3, `kind` in the JSON-RPC of 0.3, and what is in it.

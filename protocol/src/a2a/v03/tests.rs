@@ -287,8 +287,13 @@ fn errors_keep_to_the_codes_of_their_time() {
         let mut out = String::new();
         error_out(&Error::new(kind, "no"), &mut out);
         assert_eq!(value(&out)["code"], code);
+        assert_eq!(value(&out)["data"]["details"][0]["reason"], kind.reason());
     }
     assert_eq!(error_code(Kind::VersionNotSupported), -32603);
+    let mut out = String::new();
+    http_error_out(&Error::new(Kind::TaskNotFound, "no"), &mut out);
+    assert_eq!((&value(&out)["type"], &value(&out)["code"]), (&"TaskNotFoundError".into(), &(-32001).into()));
+    assert_eq!(error_name(Kind::Internal), "InternalError");
 }
 
 fn json() -> impl Strategy<Value = Value> {

@@ -34,7 +34,7 @@ pub(super) fn http_error(dialect: Dialect, error: &Error) -> String {
     let mut out = String::with_capacity(256);
     match dialect {
         Dialect::V10 => error.write_http(&mut out),
-        Dialect::V03 | Dialect::V03Proto => v03::error_out(error, &mut out),
+        Dialect::V03 | Dialect::V03Proto => v03::http_error_out(error, &mut out),
     }
     out
 }

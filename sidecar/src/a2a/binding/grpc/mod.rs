@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version};
 use outrigger_protocol::a2a::errors::{Error, Kind};
 use outrigger_protocol::a2a::method;
 use outrigger_protocol::a2a::operation::{Binding, Dialect};
+use outrigger_protocol::a2a::v03;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 
@@ -168,6 +169,10 @@ fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Error> {
 fn refusal(error: &Error, dialect: Option<Dialect>, counted: Counted) -> Response<Body> {
     render::log(error, counted.operation);
     counted.end(Some(error.kind.label()));
+    if dialect == Some(Dialect::V03Proto) {
+        let message = format!("{}: {}", v03::error_name(error.kind), error.message);
+        return trailers_only(status::failed(&Error { message, ..error.clone() }), dialect);
+    }
     trailers_only(status::failed(error), dialect)
 }
 
