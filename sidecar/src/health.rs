@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use outrigger_protocol::status::{PartStatus, PodPhase, PodStatus};
+use outrigger_protocol::status::{PodPhase, PodStatus};
 
 use crate::config::LiveConfig;
 use crate::context::Context;
@@ -72,7 +72,7 @@ impl Health {
             agent,
             servers,
             skills,
-            store: PartStatus { ready: true, ..PartStatus::default() },
+            store: self.service.store_status(),
             interfaces,
             push_dead_letters: self.service.push_dead_letters(),
             agent_exposed: self.service.agent_exposed(),

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
 
 fn run(paths: &Paths) -> ExitCode {
     outrigger_sidecar::logging::init();
+    outrigger_sidecar::serve::raise_file_limit();
     let runtime = match runtime().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {

@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::response::IntoResponse;
 use http::{Response, StatusCode};
 use outrigger_protocol::config::Limits;
+use outrigger_sidecar::a2a::store::{Memory, Store};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -128,12 +129,17 @@ async fn the_store_is_bounded() {
 #[tokio::test]
 async fn ended_tasks_are_forgotten_after_their_retention() {
     let handler = Handler::start(|_| async { answer(json!({"text": "x"})) }).await;
-    let front = Front::new(handler.port, Limits { task_retention_ms: 1, ..Limits::default() });
+    let limits = Limits { task_retention_ms: 1, ..Limits::default() };
+    let mut kept = None;
+    let front = Front::on_store(handler.port, limits, a2a_support::quick(), |ctx, metrics| {
+        let store: Arc<dyn Store> = Arc::new(Memory::new(ctx.live.clone(), metrics));
+        kept.insert(store).clone()
+    });
     let id = front.send("a").await["result"]["task"]["id"].as_str().unwrap().to_owned();
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while front.call("GetTask", json!({"id": id})).await["error"]["code"] != -32001 {
         assert!(tokio::time::Instant::now() < deadline);
-        front.send("b").await;
+        kept.as_ref().unwrap().sweep().await.unwrap();
     }
 }
 

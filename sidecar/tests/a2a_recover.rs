@@ -174,7 +174,7 @@ async fn a_turn_of_a_process_that_died_fails_once() {
     assert_eq!(state(&second.call("GetTask", json!({"id": id})).await["result"]), "TASK_STATE_WORKING");
     shared.leases_run_out();
     let ended = second.ended(&id).await;
-    assert_eq!((state(&ended), reason(&ended)), ("TASK_STATE_FAILED", "agent_stopped"));
+    assert_eq!((state(&ended), reason(&ended)), ("TASK_STATE_FAILED", "agent_restarted"));
     assert_eq!(ended["artifacts"][0]["parts"], json!([{"text": "half"}]));
     let counted = |p: &Process| p.front().metric("outrigger_a2a_tasks_recovered_total", &[("outcome", "failed")]);
     assert_eq!(counted(&second) + counted(&third), 1);
@@ -247,7 +247,7 @@ async fn what_was_never_handed_over_is_handed_over_whatever_the_handler_promises
     assert_eq!(state(&ended), "TASK_STATE_COMPLETED", "{ended}");
     assert_eq!(ended["artifacts"][0]["parts"][0]["text"], "second");
     // The other one was on its way: nobody knows how far it came.
-    assert_eq!(reason(&second.ended(&waiting["id"]).await), "agent_stopped");
+    assert_eq!(reason(&second.ended(&waiting["id"]).await), "agent_restarted");
     assert_eq!(handler.turns().len(), 1);
 }
 

@@ -444,6 +444,7 @@ async fn what_the_sidecar_serves_passes_its_own_calls() {
     let dir = tempfile::tempdir().unwrap();
     set(&front, |live| {
         live.offer.grpc = "burger-seller.shop:8081".into();
+        live.offer.streaming = true;
         // Calls of our own need no credentials.
         live.access.api_key =
             Some(ApiKeys { header: "X-Shop-Key".into(), folder: dir.path().to_string_lossy().into_owned() });
@@ -467,7 +468,7 @@ async fn what_the_sidecar_serves_passes_its_own_calls() {
     assert_eq!(found.len(), 6);
     assert_eq!(front.metric("outrigger_a2a_interface_up", &[]), 6);
     let card: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(interfaces(&card).len(), 6);
+    assert_eq!((interfaces(&card).len(), card["capabilities"]["streaming"].as_bool()), (6, Some(true)));
     // Somebody else does not get in that way.
     let (status, _, _) = front.post("{}", &[("outrigger-self", "0123")]).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);

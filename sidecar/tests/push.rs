@@ -86,7 +86,7 @@ impl Under {
     async fn task(&self, id: &str, config: Value, dialect: Dialect, revealed: bool) -> Arc<Task> {
         let raw = RawValue::from_string(config.to_string()).unwrap();
         let config = Config::inline(&raw, "c", &mut Vec::new()).unwrap();
-        let record = self.configs.inline(&config, &id.into(), dialect).await.unwrap();
+        let record = self.configs.inline(&config, &id.into(), 0, dialect).await.unwrap();
         let message = Raw::parse(r#"{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hi"}]}"#).unwrap();
         let task = Task::new(id.into(), "c1".into(), "me".into(), message, revealed, Timestamp::now());
         self.store.create(task, None, Some(record)).await.unwrap()

@@ -381,10 +381,38 @@ async fn cancel_reaches_the_agents_task() {
         drop(turn);
         executor.cancel("turn", attachment.as_ref()).await;
         assert_eq!(agent.got(Operation::CancelTask).len(), 1, "{way:?}");
-        executor.cancel("turn", None).await;
+        executor.cancel("another", None).await;
         assert_eq!(agent.got(Operation::CancelTask).len(), 1, "nothing to cancel there");
         gate.add_permits(1);
     }
+}
+
+#[tokio::test]
+async fn a_cancel_that_comes_before_the_agents_first_word_reaches_its_task() {
+    let gate = Arc::new(Semaphore::new(0));
+    let hold = Arc::clone(&gate);
+    let agent = Agent::start(JSONRPC, move |operation, params| match operation {
+        Operation::SendStreamingMessage => {
+            Says::Events(vec![Step::Gate(Arc::clone(&hold)), begin(), Step::Gate(Arc::clone(&hold))])
+        }
+        Operation::CancelTask if params["id"] == "their-task" => Says::Json(task("TASK_STATE_CANCELED", json!({}))),
+        _ => unknown(&params),
+    })
+    .await;
+    let executor = executor(agent.port);
+    let mut turn = executor.turn(input("x"));
+    tokio::time::timeout(PATIENCE, async {
+        while agent.got(Operation::SendStreamingMessage).is_empty() {
+            assert!(futures::poll!(turn.next()).is_pending(), "nothing is said yet");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await
+    .unwrap();
+    drop(turn);
+    gate.add_permits(1);
+    executor.cancel("turn", None).await;
+    assert_eq!(agent.got(Operation::CancelTask).len(), 1);
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use outrigger_e2e::{Namespace, apply, eventually, get, kubectl, run, run_with};
-use serde_json::Value;
+use outrigger_e2e::{Namespace, apply, condition, ensure, eventually, get, kubectl, run, run_with};
+use serde_json::{Value, json};
 
 /// Namespace of the operator.
 pub const SYSTEM: &str = "outrigger-system";
@@ -98,6 +98,40 @@ with urllib.request.urlopen(request, timeout=90) as answer:
     serde_json::from_str(&text).with_context(|| format!("not JSON: {text}"))
 }
 
+/// One JSON-RPC call from the client pod with headers; the HTTP status and the body.
+pub fn call(url: &str, method: &str, params: &Value, headers: &Value) -> Result<(u64, Value)> {
+    let program = r#"
+import json, sys, urllib.error, urllib.request
+url, method, params, headers = sys.argv[1:]
+body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": json.loads(params)}).encode()
+headers = {"Content-Type": "application/json", "A2A-Version": "1.0", **json.loads(headers)}
+try:
+    answer = urllib.request.urlopen(urllib.request.Request(url + "/", body, headers), timeout=90)
+except urllib.error.HTTPError as error:
+    answer = error
+print(json.dumps([answer.status, json.loads(answer.read() or "null")]))
+"#;
+    let text = client(program, &[url, method, &params.to_string(), &headers.to_string()])?;
+    serde_json::from_str(&text).with_context(|| format!("not JSON: {text}"))
+}
+
+/// Parameters of a message of one text, on a task if there is one.
+pub fn message(text: &str, task: Option<&str>) -> Value {
+    let id = format!("{}", outrigger_e2e::now().as_nanos());
+    let mut message = json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]});
+    if let Some(task) = task {
+        message["taskId"] = json!(task);
+    }
+    json!({ "message": message })
+}
+
+/// The result of a JSON-RPC call without headers that has to work.
+pub fn result(url: &str, method: &str, params: &Value) -> Result<Value> {
+    let (status, body) = call(url, method, params, &json!({}))?;
+    ensure(status == 200 && body["result"].is_object(), || format!("{method}: {status} {body}"))?;
+    Ok(body["result"].clone())
+}
+
 /// The text of the first artifact of a completed task, or of the status message.
 pub fn said(answer: &Value) -> String {
     let task = &answer["result"]["task"];
@@ -151,6 +185,20 @@ pub fn pods(namespace: &Namespace, agent: &str) -> Result<Vec<Value>> {
     let list = namespace.get(&["pods", "-l", &format!("outrigger.dev/agent={agent}")])?;
     let all = list["items"].as_array().cloned().unwrap_or_default();
     Ok(all.into_iter().filter(|p| p["metadata"]["deletionTimestamp"].is_null()).collect())
+}
+
+/// Pods of an agent that are ready, when there are so many of them and no others; by name.
+pub fn ready_pods(namespace: &Namespace, agent: &str, wanted: usize) -> Result<Vec<Value>> {
+    let mut pods = pods(namespace, agent)?;
+    let ready = pods.iter().filter(|p| condition(p, "Ready")["status"] == "True").count();
+    ensure(ready == wanted && pods.len() == wanted, || format!("{ready} of {} pods are ready", pods.len()))?;
+    pods.sort_by_key(|p| name(p).to_owned());
+    Ok(pods)
+}
+
+/// A2A endpoint of one pod.
+pub fn pod_url(pod: &Value) -> String {
+    format!("http://{}:19080", pod["status"]["podIP"].as_str().unwrap_or_default())
 }
 
 /// The one pod of an agent.

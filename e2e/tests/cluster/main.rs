@@ -8,4 +8,6 @@
 
 mod alone;
 mod bed;
+mod database;
+mod follow;
 mod shared;

@@ -61,14 +61,21 @@ impl Tasks {
                 self.check_streaming()?;
                 self.subscribe(&SubscribeToTask::parse(params)?, call).await
             }
-            Operation::CreateTaskPushNotificationConfig
-            | Operation::GetTaskPushNotificationConfig
-            | Operation::ListTaskPushNotificationConfigs
-            | Operation::DeleteTaskPushNotificationConfig => {
-                Err(Error::new(Kind::PushNotificationNotSupported, "this agent sends no push notifications"))
+            Operation::CreateTaskPushNotificationConfig => {
+                Ok(unary(self.configs.create(&call.caller, params, call.dialect).await?, None))
+            }
+            Operation::GetTaskPushNotificationConfig => {
+                Ok(unary(self.configs.get(&call.caller, params, call.dialect).await?, None))
+            }
+            Operation::ListTaskPushNotificationConfigs => {
+                Ok(unary(self.configs.list(&call.caller, params).await?, None))
+            }
+            Operation::DeleteTaskPushNotificationConfig => {
+                Ok(unary(self.configs.delete(&call.caller, params).await?, None))
             }
             Operation::GetExtendedAgentCard => {
-                Err(Error::new(Kind::UnsupportedOperation, "this agent has no extended card"))
+                params::check_extended_card(params)?;
+                Ok(unary(self.card.extended(&call.caller, || self.edge.challenge())?, None))
             }
         }
     }

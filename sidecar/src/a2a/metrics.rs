@@ -1,13 +1,19 @@
 //! Metrics of the A2A side.
 
 use outrigger_protocol::a2a::state::State;
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
 
 /// Handles of all metrics; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// By state, in the order of [`State::ALL`]: tasks in the store, and tasks that entered the state.
     states: [(IntGauge, IntCounter); State::ALL.len()],
+    /// Time of the store's operations, by operation.
+    pub store_seconds: HistogramVec,
+    /// Errors of the store, by operation and outcome.
+    pub store_errors: IntCounterVec,
     /// Tasks that left the store before their retention was over.
     pub evicted: IntCounter,
     /// Turns at work.
@@ -68,8 +74,23 @@ impl Metrics {
         // A series that is there from the start can be alerted on; one that is found once costs no look-up later.
         let states =
             State::ALL.map(|s| (tasks.with_label_values(&[s.short()]), transitions.with_label_values(&[s.short()])));
+        let store_seconds = HistogramVec::new(
+            HistogramOpts::new(
+                "outrigger_a2a_store_operation_duration_seconds",
+                "Time of an operation of a task store in a file or a database.",
+            )
+            .buckets(vec![0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0]),
+            &["operation"],
+        )?;
+        registry.register(Box::new(store_seconds.clone()))?;
         Ok(Self {
             states,
+            store_seconds,
+            store_errors: counters(
+                "outrigger_a2a_store_errors_total",
+                "Operations of a task store in a file or a database that were not done, by outcome.",
+                &["operation", "outcome"],
+            )?,
             evicted: counter(
                 "outrigger_a2a_tasks_evicted_total",
                 "Ended tasks that made room for new ones before their retention was over.",

@@ -4,7 +4,6 @@ pub mod binding;
 pub mod call;
 pub mod card;
 mod client;
-mod desk;
 mod dispatch;
 mod drive;
 pub mod edge;
@@ -53,7 +52,6 @@ use binding::Front;
 use binding::meter::Meter;
 use card::Card;
 use card::truth::Checker;
-use desk::Desk;
 use edge::Edge;
 use executor::http::Http;
 use executor::{BadPath, Executor, Timing};
@@ -61,7 +59,7 @@ use exposed::Exposed;
 use gate::Gate;
 use metrics::Metrics;
 use service::Tasks;
-use store::{Memory, Store};
+use store::{OpenError, Store};
 use turns::Turns;
 use upstream::executor::{A2a, BadRuntime};
 
@@ -88,6 +86,9 @@ pub enum StartError {
     /// The same of an agent that speaks A2A.
     #[error(transparent)]
     Runtime(#[from] BadRuntime),
+    /// The store that the configuration names cannot be opened.
+    #[error(transparent)]
+    Store(#[from] OpenError),
     /// Two parts use one metric's name.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -99,7 +100,7 @@ pub enum StartError {
 /// The A2A side of the sidecar.
 pub struct Service {
     tasks: Arc<Tasks>,
-    front: Arc<Front<Desk>>,
+    front: Arc<Front<Tasks>>,
     card: Arc<Card>,
     checker: Arc<Checker>,
     outlet: Arc<push::Outlet>,
@@ -109,7 +110,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts it: with tasks in memory, and a probe of the handler that runs until shutdown.
+    /// Starts it: with the store that the configuration names, and a probe of the handler that runs until shutdown.
     pub fn start(ctx: &Context, skills: Arc<dyn Fn() -> Vec<SkillRef> + Send + Sync>) -> Result<Arc<Self>, StartError> {
         Self::start_with(ctx, skills, Timing::default())
     }
@@ -121,7 +122,7 @@ impl Service {
         timing: Timing,
     ) -> Result<Arc<Self>, StartError> {
         let metrics = Metrics::register(&ctx.registry)?;
-        let store: Arc<dyn Store> = Arc::new(Memory::new(ctx.live.clone(), metrics.clone()));
+        let store = store::open(&ctx.boot.store, ctx.live.clone(), metrics.clone())?;
         Self::start_on(ctx, skills, timing, store, metrics)
     }
 
@@ -137,7 +138,6 @@ impl Service {
         let checker = Checker::new(ctx.live.clone(), edge.secret(), &ctx.registry)?;
         let card = Arc::new(Card::new(ctx.live.clone(), checker.facts()));
         let outlet = Arc::new(push::Outlet::new(ctx.live.clone(), Arc::new(System), Waits::default()));
-        let receivers = Arc::new(push::Configs::new(Arc::clone(&outlet), Arc::clone(&store)));
         let executor: Arc<dyn Executor> = match &ctx.boot.runtime {
             runtime @ Runtime::Http { .. } => {
                 let urls = serde_json::to_string(&*ctx.urls)?;
@@ -158,11 +158,12 @@ impl Service {
             lanes: Arc::default(),
             turns: Arc::new(Turns::default()),
             viewers: Arc::default(),
-            receivers: Arc::clone(&receivers),
-            card: Arc::clone(&card),
             metrics: metrics.clone(),
             skills,
             timing,
+            configs: push::Configs::new(Arc::clone(&outlet), Arc::clone(&store)),
+            card: Arc::clone(&card),
+            edge: Arc::clone(&edge),
             lost: watch::Sender::new(false),
         });
         let (status, agent) = watch::channel(probe::unknown());
@@ -182,14 +183,8 @@ impl Service {
             push::Timing::default(),
             ctx.shutdown.clone(),
         );
-        let desk = Arc::new(Desk {
-            tasks: Arc::clone(&tasks),
-            configs: receivers,
-            card: Arc::clone(&card),
-            edge: Arc::clone(&edge),
-        });
         let meter = Arc::new(Meter::register(&ctx.registry)?);
-        let front = Front::new(desk, edge, ctx.live.clone(), streams_end(ctx), meter);
+        let front = Front::new(Arc::clone(&tasks), edge, ctx.live.clone(), streams_end(ctx), meter);
         Ok(Arc::new(Self { tasks, front, card, checker, outlet, sender, exposed, agent }))
     }
 
@@ -230,6 +225,11 @@ impl Service {
             .route("/tasks/{id}", get(whole_task))
             .route("/turns/{turn}/events", post(turns::post_events))
             .with_state(Arc::clone(&self.tasks))
+    }
+
+    /// Whether the task store can be used now.
+    pub fn store_status(&self) -> PartStatus {
+        self.tasks.store.status()
     }
 
     /// Gives up what this process holds in the store; when its work has ended.

@@ -16,6 +16,7 @@ use super::SkillRef;
 use super::call::Call;
 use super::card::Card;
 use super::drive;
+use super::edge::Edge;
 use super::executor::{Executor, Timing};
 use super::gate::Gate;
 use super::handover::Request;
@@ -48,11 +49,13 @@ pub struct Tasks {
     pub(super) lanes: Arc<Lanes>,
     pub(super) turns: Arc<Turns>,
     pub(super) viewers: Arc<Viewers>,
-    pub(super) receivers: Arc<Configs>,
-    pub(super) card: Arc<Card>,
     pub(super) metrics: Metrics,
     pub(super) skills: Arc<dyn Fn() -> Vec<SkillRef> + Send + Sync>,
     pub(super) timing: Timing,
+    /// Receivers of push notifications.
+    pub(super) configs: Configs,
+    pub(super) card: Arc<Card>,
+    pub(super) edge: Arc<Edge>,
     /// Whether the lease of this process may be another's.
     pub(super) lost: watch::Sender<bool>,
 }
@@ -299,10 +302,8 @@ impl Tasks {
         params: &SendMessage<'_>,
         call: &Call,
     ) -> Result<Option<PushConfig>, Error> {
-        match &params.push {
-            Some(config) => Ok(Some(self.receivers.inline(config, task, version, call.dialect).await?)),
-            None => Ok(None),
-        }
+        let Some(config) = &params.push else { return Ok(None) };
+        self.configs.inline(config, task, version, call.dialect).await.map(Some)
     }
 
     /// The task that a message goes on with, if it may.

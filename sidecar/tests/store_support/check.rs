@@ -21,7 +21,9 @@ pub struct View {
 }
 
 /// Tasks, context and key that an operation is about.
-fn about<'a>(model: &'a Model, op: &'a Op) -> (Vec<Arc<str>>, Option<(&'a str, &'a str)>, Option<&'a str>) {
+type About<'a> = (Vec<Arc<str>>, Option<(&'a str, &'a str)>, Option<&'a str>);
+
+fn about<'a>(model: &'a Model, op: &'a Op) -> About<'a> {
     match op {
         Op::Create(task, key, _) | Op::Append(task, _, key) => {
             (vec![Arc::clone(&task.id)], Some((&*task.caller, &*task.context_id)), key.as_ref().map(|k| &*k.id))

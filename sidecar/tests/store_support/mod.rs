@@ -1,5 +1,15 @@
 //! A model of the task store, random schedules over it and the real one, and beds for each real one.
 
+// Each test target uses a part of it.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::result_large_err
+)]
+
 pub mod bed;
 pub mod check;
 pub mod memory;

@@ -111,6 +111,14 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Ends every session of the stores: what they see when the server is restarted.
+    pub async fn cut(client: &Client) {
+        let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'outrigger'";
+        client.execute(sql, &[]).await.expect("sessions are ended");
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some((child, _)) = &mut self.own {

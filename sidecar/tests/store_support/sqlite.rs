@@ -26,6 +26,11 @@ impl SqliteBed {
         Self { folder: tempfile::tempdir().unwrap(), clock, hand }
     }
 
+    /// Where the file is: `tasks.db`.
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
     /// Opens the database, as soon as the process that had it has let go of it.
     pub async fn open(&self, limits: Limits) -> Arc<Sqlite> {
         let deadline = Instant::now() + Duration::from_secs(10);

@@ -1,11 +1,15 @@
 //! Tests that keep to a namespace of their own.
 
+mod access;
 mod bad_input;
 mod concierge;
 pub mod deletions;
 mod local_api;
 mod order;
+mod push;
+mod replicas;
 mod restricted;
 mod scale;
 mod skills;
+mod speakers;
 mod tools;

@@ -1,6 +1,7 @@
 //! The main job: the burger seller of the examples, ordered from with the stock A2A client.
 
 use outrigger_e2e::{Namespace, condition, elapsed, ensure, eventually, now};
+use serde_json::Value;
 
 use crate::bed::{agent, client_file, installed, name, pods, restarts, root, s, said, send, tool, url};
 
@@ -31,6 +32,19 @@ fn three_replicas_are_ready_in_a_minute_and_sell_a_burger() {
     println!("{said}");
     assert!(said.contains("17.00"), "two cheeseburgers: {said}");
     assert!(said.to_lowercase().contains("pick"), "a pick-up time: {said}");
+
+    // The same as a stream, over each binding that the card offers; gRPC has a port of the Service to itself.
+    for (binding, port) in [("JSONRPC", ":8080"), ("HTTP+JSON", ":8080"), ("GRPC", ":8081")] {
+        let words = [&url(&ns, "burger-seller"), binding, "I'd like two cheeseburgers", "yes"];
+        let said = client_file("e2e/fixtures/stream_client.py", &words).unwrap();
+        let said: Value = serde_json::from_str(&said).unwrap();
+        assert!(said["address"].as_str().unwrap().trim_end_matches('/').ends_with(port), "{binding}: {said}");
+        assert!(said["result"].as_str().unwrap().contains("17.00"), "{binding}: {said}");
+        let events = said["events"].as_array().unwrap();
+        assert_eq!(events[0][0], "task", "{binding}: {said}");
+        let asked = events.iter().position(|e| e[1] == "TASK_STATE_INPUT_REQUIRED").expect("a question");
+        assert!(asked < events.len() - 1 && events.last().unwrap()[1] == "TASK_STATE_COMPLETED", "{binding}: {said}");
+    }
 
     for (what, ready) in [("oagent/burger-seller", "Ready"), ("omcp/time", "Ready"), ("oskill/burger-menu", "Ready")] {
         ns.wait(what, ready, "True", "", s(30)).unwrap();

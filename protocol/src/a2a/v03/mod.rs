@@ -170,7 +170,8 @@ pub fn error_code(kind: Kind) -> i32 {
     }
 }
 
-/// Appends an error as 0.3 has it: the object of JSON-RPC, which is also the body of an HTTP+JSON answer.
+/// Appends an error as 0.3 has it: the object of JSON-RPC, which is also the body of an HTTP+JSON answer. Its `data` is
+/// an object, `{"details": [...]}`: clients of 0.3 in the field cannot read the list that 1.0 has there.
 pub fn error_out(error: &Error, out: &mut String) {
     error.write_with_code(error_code(error.kind), out);
 }

@@ -39,27 +39,13 @@ impl Configs {
         self.admit(&config, "url").await?;
         let mut record = record(&config, &task.id, dialect);
         record.delivered = task.version;
-        self.one_more(&record, "id").await?;
+        self.room(&record, "id").await?;
         let answer = shown(&record);
         self.store.put_push(record).await.map_err(|e| match e {
             StoreError::NotFound => Error::task_not_found(&task.id),
             other => unavailable(other),
         })?;
         Ok(Answer::Json(answer))
-    }
-
-    /// Refuses a receiver that would be one too many for its task.
-    async fn one_more(&self, record: &PushConfig, field: &str) -> Result<(), Error> {
-        let there = self.store.push_configs(&record.task).await.map_err(unavailable)?;
-        let max = match self.outlet.live().limits.max_push_configs {
-            0 => DEFAULT_MAX,
-            max => max as usize,
-        };
-        if there.len() >= max && !there.iter().any(|c| c.id == record.id) {
-            let text = format!("is one too many: a task has at most {max} configurations");
-            return Err(Error::invalid_field(field, text));
-        }
-        Ok(())
     }
 
     /// `GetTaskPushNotificationConfig`. Callers of 0.3 may leave the id out and get the first one.
@@ -112,8 +98,8 @@ impl Configs {
         Ok(Answer::Nothing)
     }
 
-    /// The receiver that comes with a message. For a task that is about to be written (`version` 0) it gets all events,
-    /// for one that is there those that come after its version.
+    /// The receiver that comes with a message for a task at a version, 0 for one that is about to be written: it gets all
+    /// events after that.
     pub async fn inline(
         &self,
         config: &Config<'_>,
@@ -125,9 +111,23 @@ impl Configs {
         self.admit(config, "configuration.taskPushNotificationConfig.url").await?;
         let record = PushConfig { delivered: version, ..record(config, task, dialect) };
         if version > 0 {
-            self.one_more(&record, "configuration.taskPushNotificationConfig.id").await?;
+            self.room(&record, "configuration.taskPushNotificationConfig.id").await?;
         }
         Ok(record)
+    }
+
+    /// Whether a task may have one more.
+    async fn room(&self, record: &PushConfig, field: &str) -> Result<(), Error> {
+        let there = self.store.push_configs(&record.task).await.map_err(unavailable)?;
+        let max = match self.outlet.live().limits.max_push_configs {
+            0 => DEFAULT_MAX,
+            max => max as usize,
+        };
+        if there.len() >= max && !there.iter().any(|c| c.id == record.id) {
+            let what = format!("is one too many: a task has at most {max} configurations");
+            return Err(Error::invalid_field(field, what));
+        }
+        Ok(())
     }
 
     fn enabled(&self) -> Result<(), Error> {

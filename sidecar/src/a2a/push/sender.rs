@@ -31,6 +31,8 @@ const BATCH: usize = 64;
 const HOLD: Duration = Duration::from_secs(90);
 /// And served for so long before others have their turn: the last attempt ends within the claim.
 const SERVE: Duration = Duration::from_secs(30);
+/// The store has so long to write down how far a receiver is.
+const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// Most of an answer that is read.
 const MAX_ANSWER: usize = 16 << 10;
 /// A receiver may put off its next notification by so much at most.
@@ -118,7 +120,7 @@ impl Sender {
         });
         let run = Arc::clone(&sender).run(shutdown.clone());
         tokio::spawn(async move {
-            tokio::select! { () = shutdown.cancelled() => {}, () = run => {} }
+            tokio::select! { biased; () = shutdown.cancelled() => {}, () = run => {} }
         });
         sender
     }
@@ -162,21 +164,29 @@ impl Sender {
             tokio::spawn(async move {
                 let _place = place;
                 sender.metrics.in_flight.inc();
-                // At shutdown the claim runs out, and whoever is next delivers from where this one was.
-                tokio::select! { () = shutdown.cancelled() => {}, () = sender.serve(work) => {} }
+                sender.serve(work, &shutdown).await;
                 sender.metrics.in_flight.dec();
             });
         }
         more
     }
 
-    /// Delivers to one receiver what there is, for [`SERVE`] at most, and writes down how far it came.
-    async fn serve(&self, mut work: PushWork) {
-        let wait = self.deliver(&mut work).await;
+    /// Delivers to one receiver what there is, for [`SERVE`] at most, and writes down how far it came; at shutdown too, so
+    /// that whoever is next need not wait until the claim runs out.
+    async fn serve(&self, mut work: PushWork, shutdown: &CancellationToken) {
+        let wait = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => None,
+            wait = self.deliver(&mut work) => wait,
+        };
         work.config.next = later(wait.unwrap_or_default());
-        if let Err(error) = self.store.push_done(work).await {
+        match tokio::time::timeout(WRITE_LIMIT, self.store.push_done(work)).await {
+            Ok(Ok(())) => {}
             // The claim runs out, and the same events come again.
-            tracing::debug!(target: "business", %error, "a delivery could not be written down");
+            Ok(Err(error)) => {
+                tracing::debug!(target: "business", %error, "a delivery could not be written down");
+            }
+            Err(_) => tracing::debug!(target: "business", "a delivery could not be written down in time"),
         }
     }
 

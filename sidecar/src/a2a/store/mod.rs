@@ -10,6 +10,7 @@
 
 pub mod clock;
 mod hub;
+mod measured;
 pub mod memory;
 mod open;
 pub mod postgres;
@@ -31,7 +32,7 @@ use tokio::sync::watch;
 
 pub use clock::Clock;
 pub use memory::Memory;
-pub use open::OpenError;
+pub use open::{OpenError, open};
 pub use postgres::Postgres;
 pub use sqlite::Sqlite;
 

@@ -1,6 +1,18 @@
 //! Opening the store that the configuration names.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use outrigger_protocol::config::{Live, Store as Place};
+use tokio::sync::watch;
+
+use super::measured::Measured;
+use super::{Clock, Memory, Postgres, Sqlite, Store, postgres};
+use crate::a2a::metrics::Metrics;
+
+/// Environment variable with the UID of the pod: a process that finds tasks of its own pod knows that their owner is
+/// dead.
+const POD_UID: &str = "POD_UID";
 
 /// Why a store cannot be opened. The texts are for people.
 #[derive(Debug, thiserror::Error)]
@@ -43,4 +55,24 @@ pub enum OpenError {
         /// The newest schema that is known here.
         known: i64,
     },
+}
+
+/// Opens the store that the configuration names. Needs a runtime. A file must be usable now; a database need not be
+/// there yet: the store then says that it is not available, and tries again.
+pub fn open(place: &Place, live: watch::Receiver<Arc<Live>>, metrics: Metrics) -> Result<Arc<dyn Store>, OpenError> {
+    match place {
+        Place::Memory => Ok(Arc::new(Memory::new(live, metrics))),
+        Place::Sqlite { path, .. } => {
+            let store = Sqlite::open(Path::new(path), live, metrics.clone(), Clock::system())?;
+            Ok(Arc::new(Measured::new(store, &metrics)))
+        }
+        Place::Postgres { url_env, schema, ca_file } => {
+            let url = std::env::var(url_env).map_err(|_| OpenError::NoUrl(url_env.clone()))?;
+            let pod = std::env::var(POD_UID).ok().filter(|p| !p.is_empty()).unwrap_or_else(crate::a2a::ids::uuid);
+            let place =
+                postgres::Place { url, schema: schema.clone(), ca_file: ca_file.clone().map(PathBuf::from), pod };
+            let store = Postgres::open(place, live, metrics.clone())?;
+            Ok(Arc::new(Measured::new(store, &metrics)))
+        }
+    }
 }

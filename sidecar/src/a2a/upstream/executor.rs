@@ -3,17 +3,22 @@
 //! Ids are ours outside and the agent's inside: those of the agent stay in the task's attachment, and its context also in
 //! the memo of ours, so that the next task of the context goes on there.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use outrigger_protocol::a2a::fault::Fault;
 use outrigger_protocol::a2a::raw::{Members, Raw, push_key, push_text, text_of};
 use outrigger_protocol::config::Runtime;
+use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::agent::{Agent, Found};
@@ -28,6 +33,21 @@ const MAX_WAITING: usize = 16;
 pub struct A2a {
     agent: Arc<Agent>,
     timing: Timing,
+    /// How far turns are whose task the service may not know yet: a cancel may come before the agent's first word.
+    early: Early,
+}
+
+type Early = Arc<Mutex<HashMap<Arc<str>, watch::Receiver<Stage>>>>;
+
+/// How far a turn is on its way to the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing is with the agent.
+    Unsent,
+    /// The agent has the message and has not named a task.
+    Sent,
+    /// The agent's task.
+    Known(String),
 }
 
 /// A runtime that is none of this executor.
@@ -80,7 +100,7 @@ impl A2a {
         if !good {
             return Err(BadRuntime::Path(path.clone()));
         }
-        Ok(Self { agent: Arc::new(Agent::new(*port, path, timing)), timing })
+        Ok(Self { agent: Arc::new(Agent::new(*port, path, timing)), timing, early: Early::default() })
     }
 
     /// Follows the agent's own card, in 1.0 form, as it was when its interfaces were tried; at first there is none.
@@ -119,7 +139,17 @@ impl A2a {
         }
     }
 
-    fn drive<F, Fut>(run: F) -> TurnStream
+    /// The task of a turn that was sent and that the service does not know yet, as soon as the agent names it.
+    async fn early_task(&self, turn: &str) -> Option<String> {
+        let mut stage = self.early.lock().get(turn).cloned()?;
+        let named = timeout(self.timing.cancel, stage.wait_for(|s| *s != Stage::Sent)).await.ok()?.ok()?;
+        match &*named {
+            Stage::Known(task) => Some(task.clone()),
+            _ => None,
+        }
+    }
+
+    fn drive<F, Fut>(run: F) -> Driven
     where
         F: FnOnce(mpsc::Sender<TurnEvent>) -> Fut,
         Fut: Future<Output = Result<(), Fault>> + Send + 'static,
@@ -131,14 +161,21 @@ impl A2a {
                 let _ = out.send(TurnEvent::Fault { fault, memo: None }).await;
             }
         };
-        Driven { run: Some(run.boxed()), events }.boxed()
+        Driven { run: Some(run.boxed()), events, linger: None }
     }
 }
 
 impl Executor for A2a {
     fn turn(&self, input: TurnInput) -> TurnStream {
         let (agent, timing) = (Arc::clone(&self.agent), self.timing);
-        Self::drive(move |out| async move { turn::hand_over(&agent, timing, &input, out).await })
+        let (stage, seen) = watch::channel(Stage::Unsent);
+        let turn = Arc::clone(&input.id);
+        self.early.lock().insert(Arc::clone(&turn), seen.clone());
+        let linger = Linger { turn, stage: seen, early: Arc::clone(&self.early), limit: timing.cancel };
+        let mut driven =
+            Self::drive(move |out| async move { turn::hand_over(&agent, timing, &input, stage, out).await });
+        driven.linger = Some(linger);
+        driven.boxed()
     }
 
     fn can_reattach(&self, _later: bool, attachment: Option<&Raw>) -> bool {
@@ -150,12 +187,16 @@ impl Executor for A2a {
         // Without an id there is nothing to find again.
         ids.task.as_ref()?;
         let (agent, timing) = (Arc::clone(&self.agent), self.timing);
-        Some(Self::drive(move |out| async move { turn::take_up(&agent, timing, &input, ids, out).await }))
+        Some(Self::drive(move |out| async move { turn::take_up(&agent, timing, &input, ids, out).await }).boxed())
     }
 
     fn cancel<'a>(&'a self, turn: &'a str, attachment: Option<&'a Raw>) -> BoxFuture<'a, ()> {
         async move {
-            let (Some(task), Some(client)) = (Ids::read(attachment).task, self.agent.client()) else { return };
+            let task = match Ids::read(attachment).task {
+                Some(task) => Some(task),
+                None => self.early_task(turn).await,
+            };
+            let (Some(task), Some(client)) = (task, self.agent.client()) else { return };
             if let Err(error) = client.cancel(&task, &With::limit(self.timing.cancel)).await {
                 tracing::debug!(target: "transport", turn, %error, "the agent did not take the cancel");
             }
@@ -172,6 +213,45 @@ impl Executor for A2a {
 struct Driven {
     run: Option<BoxFuture<'static, ()>>,
     events: mpsc::Receiver<TurnEvent>,
+    linger: Option<Linger>,
+}
+
+/// What is left of a turn that nobody reads any more: if the agent has the message, its first word is waited for, so that a
+/// cancel that comes this early has something to cancel.
+struct Linger {
+    turn: Arc<str>,
+    stage: watch::Receiver<Stage>,
+    early: Early,
+    limit: Duration,
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        let Some(Linger { turn, mut stage, early, limit }) = self.linger.take() else { return };
+        let run = self.run.take();
+        let now = stage.borrow().clone();
+        let (Some(run), Ok(runtime), true) = (run, Handle::try_current(), now != Stage::Unsent) else {
+            early.lock().remove(&turn);
+            return;
+        };
+        let (_, nobody) = mpsc::channel(1);
+        let mut events = std::mem::replace(&mut self.events, nobody);
+        runtime.spawn(async move {
+            if now == Stage::Sent {
+                let unread = async { while events.recv().await.is_some() {} };
+                let named = stage.wait_for(|s| *s != Stage::Sent);
+                let _ = timeout(limit, async {
+                    tokio::select! { () = run => {}, () = unread => {}, _ = named => {} }
+                })
+                .await;
+            } else {
+                drop(run);
+            }
+            // A cancel asks in a moment, if it comes at all.
+            sleep(limit).await;
+            early.lock().remove(&turn);
+        });
+    }
 }
 
 impl Stream for Driven {

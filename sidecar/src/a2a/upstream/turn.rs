@@ -11,13 +11,13 @@ use outrigger_protocol::a2a::response::{MessageView, Response, as_ours, as_their
 use outrigger_protocol::a2a::state::State;
 use outrigger_protocol::a2a::task::Change;
 use outrigger_protocol::config::Limits;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 use super::agent::Agent;
 use super::client::{Client, With, millis};
 use super::error::CallError;
-use super::executor::Ids;
+use super::executor::{Ids, Stage};
 use super::stream::EventStream;
 use crate::a2a::executor::{Timing, TurnEvent, TurnInput};
 use crate::a2a::ids::uuid;
@@ -41,6 +41,7 @@ pub async fn hand_over(
     agent: &Agent,
     timing: Timing,
     input: &TurnInput,
+    stage: watch::Sender<Stage>,
     out: mpsc::Sender<TurnEvent>,
 ) -> Result<(), Fault> {
     let refused_until = Instant::now() + timing.refused;
@@ -49,7 +50,7 @@ pub async fn hand_over(
         ids.context = Ids::read(input.conversation.memo.as_ref()).context;
     }
     let client = agent.ready(refused_until).await.map_err(|e| Fault::Unreachable(e.message))?;
-    let mut flow = Flow::new(input, ids, out);
+    let mut flow = Flow { stage: Some(stage), ..Flow::new(input, ids, out) };
     if input.attempt > 1 && input.is_new && flow.ids.task.is_some() {
         // The agent may have the task still; if it forgot it, the message begins another one.
         match flow.look_once(&client).await {
@@ -109,12 +110,14 @@ struct Flow<'a> {
     told: bool,
     mirror: Mirror,
     out: mpsc::Sender<TurnEvent>,
+    /// How far the turn is, for a cancel that comes early.
+    stage: Option<watch::Sender<Stage>>,
 }
 
 impl<'a> Flow<'a> {
     fn new(input: &'a TurnInput, ids: Ids, out: mpsc::Sender<TurnEvent>) -> Self {
         let mirror = Mirror::new(&input.task, uuid);
-        Self { input, limits: &input.limits, ids, told: false, mirror, out }
+        Self { input, limits: &input.limits, ids, told: false, mirror, out, stage: None }
     }
 
     fn with(&self) -> With<'a> {
@@ -124,6 +127,14 @@ impl<'a> Flow<'a> {
             limit: Duration::from_millis(self.limits.turn_timeout_ms),
             idle: Duration::from_millis(self.limits.stream_idle_timeout_ms),
             max_bytes: self.limits.max_answer_bytes,
+        }
+    }
+
+    fn at(&self, stage: Stage) {
+        // A task that is known is in the attachment, from the turn before.
+        let news = self.ids.task.is_none() || matches!(stage, Stage::Known(_));
+        if let Some(sender) = self.stage.as_ref().filter(|_| news) {
+            sender.send_replace(stage);
         }
     }
 
@@ -138,6 +149,7 @@ impl<'a> Flow<'a> {
         let mut pause = Duration::from_millis(50);
         loop {
             let params = self.params(streams)?;
+            self.at(Stage::Sent);
             let sent = if streams {
                 client.stream(&params, &self.with()).await.map(Sent::Stream)
             } else {
@@ -160,6 +172,7 @@ impl<'a> Flow<'a> {
                 }
                 Err(e) => return Err(fault(e)),
             };
+            self.at(Stage::Unsent);
             if Instant::now() + wait > until {
                 return Err(fault(error));
             }
@@ -206,7 +219,10 @@ impl<'a> Flow<'a> {
                 tracing::debug!(target: "protocol", task = seen, "an event of another task");
                 return Ok(false);
             }
-            (None, Some(seen)) => self.ids.task = Some(seen.clone()),
+            (None, Some(seen)) => {
+                self.ids.task = Some(seen.clone());
+                self.at(Stage::Known(seen.clone()));
+            }
             _ => {}
         }
         if let Some(context) = context

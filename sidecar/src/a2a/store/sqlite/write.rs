@@ -159,7 +159,9 @@ pub(super) fn create(
         c
     } else {
         let mut conversation = Conversation::default();
-        message.iter().for_each(|m| conversation.push(m));
+        if let Some(message) = message {
+            conversation.push(message);
+        }
         let mut messages = String::with_capacity(conversation.size() + 2);
         write_list(&conversation.messages, &mut messages);
         db.sql
