@@ -17,7 +17,7 @@ check: ## format, lints, documentation, licences
 unit: ## tests that need no cluster
 	$(STAGE) "unit tests" env RUST_TEST_THREADS=8 cargo test --locked --workspace
 
-conformance: ## A2A as clients see it: ACTS, client libraries, a faulty agent, byte transparency
+conformance: ## A2A as clients see it: ACTS, client libraries, a faulty agent, byte transparency, signatures, transcripts
 	$(STAGE) "conformance" e2e/conformance/run all
 
 chart: ## charts and GitOps examples: lint, schema, golden files, health checks

@@ -3,9 +3,9 @@
 import sys
 import time
 
-from . import docs, faults, matrix, selfcheck, suite, transparency
+from . import card, docs, faults, matrix, selfcheck, suite, transparency
 
-PARTS = {"self": selfcheck, "acts": suite, "matrix": matrix, "faults": faults, "transparency": transparency, "docs": docs}
+PARTS = {"self": selfcheck, "acts": suite, "matrix": matrix, "faults": faults, "transparency": transparency, "card": card, "docs": docs}
 
 
 def main(words):
