@@ -450,6 +450,8 @@ async fn what_the_sidecar_serves_passes_its_own_calls() {
             Some(ApiKeys { header: "X-Shop-Key".into(), folder: dir.path().to_string_lossy().into_owned() });
         live.limits.max_requests_per_second = 1;
         live.limits.request_burst = 1;
+        // And name what is required of every caller.
+        live.card["capabilities"] = json!({"extensions": [{"uri": "urn:example:needed", "required": true}]});
     });
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = socket.local_addr().unwrap().port();

@@ -2,7 +2,8 @@
 //! only what answers as it should is named.
 //!
 //! A call asks for a task that does not exist, so that it changes nothing and needs no handler: what has to come back
-//! is that there is no such task, in the words of that binding and version.
+//! is that there is no such task, in the words of that binding and version. That the task store is away is no fault of
+//! the interface that says so.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use http::{HeaderName, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use outrigger_protocol::a2a::extensions;
 use outrigger_protocol::a2a::operation::Binding;
 use outrigger_protocol::config::Live;
 use outrigger_protocol::status::{InterfaceStatus, PartStatus};
@@ -196,30 +198,37 @@ impl Checker {
     async fn call_all(&self, live: &Live, port: u16) -> Facts {
         let mut all = Vec::new();
         for one in asked(&live.offer) {
-            all.push((one, self.bounded(one, port, false).await));
+            all.push((one, self.bounded(one, live, port, false).await));
         }
         // The stream of a task that does not exist is refused in the same words, and not by a stream.
         let mut streams = None;
         if live.offer.streaming
             && let Some((one, _)) = all.iter().find(|(_, result)| result.is_ok())
         {
-            streams = self.bounded(*one, port, true).await.err();
+            streams = self.bounded(*one, live, port, true).await.err();
         }
         Facts { seen: Seen::Called(all), streams }
     }
 
-    async fn bounded(&self, one: Asked, port: u16, stream: bool) -> Result<(), String> {
-        tokio::time::timeout(CALL_LIMIT, self.call(one, port, stream))
+    async fn bounded(&self, one: Asked, live: &Live, port: u16, stream: bool) -> Result<(), String> {
+        tokio::time::timeout(CALL_LIMIT, self.call(one, live, port, stream))
             .await
             .unwrap_or_else(|_| Err(format!("no answer within {} s", CALL_LIMIT.as_secs())))
     }
 
-    async fn call(&self, one: Asked, port: u16, stream: bool) -> Result<(), String> {
+    async fn call(&self, one: Asked, live: &Live, port: u16, stream: bool) -> Result<(), String> {
         let text = |e: &dyn std::fmt::Display| e.to_string();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let socket = TcpStream::connect(address).await.map_err(|e| text(&e))?;
         let (path, media, body) = question(one, stream);
-        let request = Request::post(path)
+        // What is required of every caller is required of us.
+        let required = extensions::required(&live.card).join(",");
+        let header = if one.version == "1.0" { extensions::HEADER } else { extensions::HEADER_V03 };
+        let mut request = Request::post(path);
+        if !required.is_empty() {
+            request = request.header(header, required);
+        }
+        let request = request
             .header("host", address.to_string())
             .header("content-type", media)
             .header("te", "trailers")
@@ -301,7 +310,8 @@ async fn judge(one: Asked, response: Response<Incoming>) -> Result<(), String> {
     if one.binding == Binding::Grpc {
         let status = trailers.get("grpc-status").or_else(|| head.headers.get("grpc-status"));
         return match status.map(http::HeaderValue::as_bytes) {
-            Some(b"5") => Ok(()),
+            // There is no such task; the store is away.
+            Some(b"5" | b"14") => Ok(()),
             Some(other) => odd(format!("grpc-status {}", String::from_utf8_lossy(other))),
             None => odd(format!("HTTP {} without grpc-status", head.status.as_u16())),
         };
@@ -310,7 +320,9 @@ async fn judge(one: Asked, response: Response<Incoming>) -> Result<(), String> {
     let Ok(json) = serde_json::from_slice::<Value>(&bytes) else {
         return odd(format!("HTTP {}: {}", head.status.as_u16(), shown(&bytes)));
     };
+    let away = head.status == StatusCode::SERVICE_UNAVAILABLE && json["error"].is_object();
     let good = match one.binding {
+        _ if away => true,
         Binding::JsonRpc => json["error"]["code"] == -32001 && json["id"] == 1,
         _ if one.version == "1.0" => {
             head.status == StatusCode::NOT_FOUND && json["error"]["details"][0]["reason"] == "TASK_NOT_FOUND"
