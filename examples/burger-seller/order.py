@@ -14,7 +14,7 @@ import time
 import httpx
 from a2a.client import A2ACardResolver, A2AClientError, AgentCardResolutionError, ClientConfig, create_client
 from a2a.helpers import get_artifact_text, get_message_text, new_text_message
-from a2a.types import Role, SendMessageRequest, TaskState
+from a2a.types import GetTaskRequest, Role, SendMessageRequest, TaskState
 
 
 async def resolve(http, url, patience):
@@ -34,10 +34,12 @@ async def say(client, text, task=None):
     ids = {"task_id": task.id, "context_id": task.context_id} if task else {}
     print(f"you    {text}")
     async for event in client.send_message(SendMessageRequest(message=new_text_message(text, role=Role.ROLE_USER, **ids))):
+        # A stream begins with the task and goes on with what changes in it.
         if event.HasField("task"):
             task = event.task
     if task is None:
         raise SystemExit("the agent answered without a task")
+    task = await client.get_task(GetTaskRequest(id=task.id))
     print(f"state  {TaskState.Name(task.status.state)}")
     if task.status.HasField("message"):
         print(f"agent  {get_message_text(task.status.message)}")
