@@ -53,7 +53,8 @@ async fn agent(State(script): State<Arc<Script>>, request: Request) -> Response 
     let Ok(call) = serde_json::from_slice::<Value>(&bytes) else {
         // A call over HTTP+JSON: the client looks whether there is somebody.
         let info = json!({"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "TASK_NOT_FOUND", "domain": "a2a-protocol.org"});
-        let error = json!({"error": {"code": 404, "status": "NOT_FOUND", "message": "no such task", "details": [info]}});
+        let error =
+            json!({"error": {"code": 404, "status": "NOT_FOUND", "message": "no such task", "details": [info]}});
         return (StatusCode::NOT_FOUND, Json(error)).into_response();
     };
     script.asked.lock().push(call["method"].as_str().unwrap_or_default().to_owned());
@@ -193,7 +194,9 @@ async fn client_tests_of_acts() {
 #[test]
 fn a_difference_is_seen() {
     let got = json!({"a": [1], "b": "text", "c": {"d": true}});
-    for want in [json!({"a": {"count_gte": 2}}), json!({"b": {"contains": "no"}}), json!({"c": {"d": false}}), json!({"e": 1})] {
+    for want in
+        [json!({"a": {"count_gte": 2}}), json!({"b": {"contains": "no"}}), json!({"c": {"d": false}}), json!({"e": 1})]
+    {
         let mut wrong = Vec::new();
         problems(&want, &got, "$", &mut wrong);
         assert_eq!(wrong.len(), 1, "{want}");
