@@ -14,7 +14,7 @@ import time
 import httpx
 from a2a.client import A2ACardResolver, A2AClientError, AgentCardResolutionError, ClientConfig, create_client
 from a2a.helpers import get_artifact_text, get_message_text, new_text_message
-from a2a.types import Role, SendMessageRequest, TaskState
+from a2a.types import GetTaskRequest, Role, SendMessageRequest, TaskState
 
 
 async def resolve(http, url, patience):
@@ -30,7 +30,7 @@ async def resolve(http, url, patience):
 
 
 async def say(client, text, task=None):
-    """Sends one message, on the task if there is one, and returns the task as it is then."""
+    """Sends one message, on the task if there is one, and returns the task as it is when the agent has answered."""
     ids = {"task_id": task.id, "context_id": task.context_id} if task else {}
     print(f"you    {text}")
     async for event in client.send_message(SendMessageRequest(message=new_text_message(text, role=Role.ROLE_USER, **ids))):
@@ -38,6 +38,8 @@ async def say(client, text, task=None):
             task = event.task
     if task is None:
         raise SystemExit("the agent answered without a task")
+    # The answer may have come as a stream: the task as it began, and what changed since.
+    task = await client.get_task(GetTaskRequest(id=task.id))
     print(f"state  {TaskState.Name(task.status.state)}")
     if task.status.HasField("message"):
         print(f"agent  {get_message_text(task.status.message)}")
