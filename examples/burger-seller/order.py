@@ -30,15 +30,15 @@ async def resolve(http, url, patience):
 
 
 async def say(client, text, task=None):
-    """Sends one message, on the task if there is one, and returns the task as it is when the agent has answered."""
+    """Sends one message, on the task if there is one, and returns the task as it is then."""
     ids = {"task_id": task.id, "context_id": task.context_id} if task else {}
     print(f"you    {text}")
     async for event in client.send_message(SendMessageRequest(message=new_text_message(text, role=Role.ROLE_USER, **ids))):
+        # A stream begins with the task and goes on with what changes in it.
         if event.HasField("task"):
             task = event.task
     if task is None:
         raise SystemExit("the agent answered without a task")
-    # The answer may have come as a stream: the task as it began, and what changed since.
     task = await client.get_task(GetTaskRequest(id=task.id))
     print(f"state  {TaskState.Name(task.status.state)}")
     if task.status.HasField("message"):

@@ -68,7 +68,8 @@ fn order_3_orphaned() {
         })
     })
     .unwrap();
-    ns.kubectl(&["delete", "deployment/a", "service/a", "service/a-peers", "serviceaccount/a", "--timeout=60s"]).unwrap();
+    ns.kubectl(&["delete", "deployment/a", "service/a", "service/a-peers", "serviceaccount/a", "--timeout=60s"])
+        .unwrap();
     ns.kubectl(&["delete", "configmaps", "-l", "outrigger.dev/agent=a", "--timeout=60s"]).unwrap();
     ns.kubectl(&["delete", "omcp/t", "oskill/menu", "--timeout=60s"]).unwrap();
     gone(&ns);
