@@ -25,9 +25,12 @@ fn metrics_are_documented_and_bounded() {
     let mut found = BTreeSet::new();
     for pod in pods(&ns, "burger-seller").unwrap() {
         let text = scrape(&ns.name, name(&pod), 19464).unwrap();
-        for series in
-            ["outrigger_a2a_requests_total{", "method=\"SendMessage\"", "outrigger_mcp_", "outrigger_build_info"]
-        {
+        for series in [
+            "outrigger_a2a_requests_total{",
+            "method=\"SendStreamingMessage\"",
+            "outrigger_mcp_",
+            "outrigger_build_info",
+        ] {
             assert!(text.contains(series), "{series} is not in\n{text}");
         }
         found.extend(families(&text));
