@@ -18,8 +18,11 @@ async fn echo() -> (Handler, Front) {
 fn error(text: &str) -> (Value, i64, String) {
     let v: Value = serde_json::from_str(text).unwrap();
     assert_eq!(v["jsonrpc"], "2.0");
-    assert_eq!(v["error"]["data"][0]["domain"], "a2a-protocol.org", "{v}");
-    (v["id"].clone(), v["error"]["code"].as_i64().unwrap(), v["error"]["data"][0]["reason"].as_str().unwrap().into())
+    // A caller of 0.3 finds the list in an object.
+    let data = &v["error"]["data"];
+    let first = data.get("details").map_or(&data[0], |details| &details[0]);
+    assert_eq!(first["domain"], "a2a-protocol.org", "{v}");
+    (v["id"].clone(), v["error"]["code"].as_i64().unwrap(), first["reason"].as_str().unwrap().into())
 }
 
 #[tokio::test]

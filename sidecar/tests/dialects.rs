@@ -283,7 +283,13 @@ async fn every_error_in_every_binding_and_dialect() {
             let asked = serde_json::from_str(&asked).unwrap();
             let mut call = grpc::call(&stand, Operation::GetTask, dialect, &[], &asked).await;
             assert_eq!(call.all().await, Vec::<Value>::new());
-            assert_eq!(call.message(), "it is so: %C3%A9%25");
+            // One client of 0.3 knows an error by the name in front.
+            let named = call.message().ends_with(": it is so: %C3%A9%25");
+            assert!(
+                call.message() == "it is so: %C3%A9%25" || (named && dialect == Dialect::V03Proto),
+                "{}",
+                call.message()
+            );
             assert!(call.headers.contains_key("grpc-status-details-bin") && call.headers["retry-after"] == "7");
             let _ = write!(table, " | {}", call.status());
         }

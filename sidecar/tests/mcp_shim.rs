@@ -185,7 +185,7 @@ async fn exit_and_stderr_are_reported() {
     assert!(tail.ends_with("eeend\n"));
     assert!(conn.lines.next().is_none());
     // While it runs, too.
-    let (_dir, shim) = self::shim(1, &["sh", "-c", "echo working >&2; cat"]).await;
+    let (_dir, shim) = self::shim(1, &["sh", "-c", "echo working >&2; exec sleep 60"]).await;
     let (mut conn, _) = Conn::spawn(&shim.socket);
     let deadline = tokio::time::Instant::now() + mcp_support::PATIENCE;
     loop {

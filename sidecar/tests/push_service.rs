@@ -79,18 +79,18 @@ async fn configurations_over_json_rpc_in_both_versions() {
     let url = format!("http://127.0.0.1:{}/", server.port);
     let made = front.call("CreateTaskPushNotificationConfig", json!({"taskId": id, "id": "new", "url": url})).await;
     assert_eq!(made["result"], json!({"taskId": id, "id": "new", "url": url}));
-    let old = |method: &str, params: Value| {
+    let call_v03 = |method: &str, params: Value| {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
         let front = &front;
         async move { serde_json::from_str::<Value>(&front.post(body, &[]).await.2).unwrap() }
     };
-    let set = old(
+    let made = call_v03(
         "tasks/pushNotificationConfig/set",
         json!({"taskId": id, "pushNotificationConfig": {"id": "old", "url": url}}),
     )
     .await;
-    assert_eq!(set["result"]["pushNotificationConfig"]["id"], "old", "{set}");
-    let list = old("tasks/pushNotificationConfig/list", json!({"id": id})).await;
+    assert_eq!(made["result"]["pushNotificationConfig"]["id"], "old", "{made}");
+    let list = call_v03("tasks/pushNotificationConfig/list", json!({"id": id})).await;
     assert_eq!(list["result"].as_array().map(Vec::len), Some(2), "{list}");
     let gone = front.call("DeleteTaskPushNotificationConfig", json!({"taskId": id, "id": "old"})).await;
     assert!(gone["result"].is_null() && gone.get("error").is_none(), "{gone}");

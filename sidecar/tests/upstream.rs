@@ -22,6 +22,7 @@ use upstream_support::{Agent, PATIENCE, Says, Seen, Step, Way, executor, follow_
 const JSONRPC: Way = Way { binding: Binding::JsonRpc, version: "1.0", streaming: true };
 const UNARY: Way = Way { streaming: false, ..JSONRPC };
 
+#[allow(clippy::needless_pass_by_value, reason = "what is given is made for it")]
 fn task(state: &str, more: Value) -> Value {
     let mut task = json!({"id": "their-task", "contextId": "their-context", "status": {"state": state}});
     for (key, value) in more.as_object().unwrap() {

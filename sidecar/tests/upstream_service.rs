@@ -224,14 +224,14 @@ async fn a_cancel_through_the_sidecar() {
     let side = Side::to(agent.port);
     let mut params = message("hold");
     params["configuration"] = json!({"returnImmediately": true});
-    let held = side.call("SendMessage", params).await["result"]["task"].clone();
+    let parked = side.call("SendMessage", params).await["result"]["task"].clone();
     until("the agent has it", || !agent.got(Operation::SendStreamingMessage).is_empty()).await;
     // Its id is known as soon as it has said it.
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    while state(&side.call("GetTask", json!({"id": held["id"]})).await["result"]) != "TASK_STATE_WORKING" {
+    while state(&side.call("GetTask", json!({"id": parked["id"]})).await["result"]) != "TASK_STATE_WORKING" {
         assert!(tokio::time::Instant::now() < deadline, "at work");
     }
-    let cancelled = side.call("CancelTask", json!({"id": held["id"]})).await["result"].clone();
+    let cancelled = side.call("CancelTask", json!({"id": parked["id"]})).await["result"].clone();
     assert_eq!(state(&cancelled), "TASK_STATE_CANCELED", "{cancelled}");
     until("the agent was told", || !agent.got(Operation::CancelTask).is_empty()).await;
     assert_eq!(agent.got(Operation::CancelTask)[0].params["id"], "their-task");
@@ -274,14 +274,14 @@ fn a_sidecar_that_is_killed_is_followed_by_one_that_finds_the_task_again() {
     let (ctx, metrics) = Side::context(agent.port);
     let store = Arc::new(Memory::new(ctx.live.clone(), metrics.clone()));
     let of_first = Arc::clone(&store);
-    let held = first.block_on(async move {
+    let parked = first.block_on(async move {
         let side = Side::on(ctx, metrics, of_first);
         let mut params = message("burger");
         params["configuration"] = json!({"returnImmediately": true});
-        let held = side.call("SendMessage", params).await["result"]["task"].clone();
+        let parked = side.call("SendMessage", params).await["result"]["task"].clone();
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
-            let now = side.call("GetTask", json!({"id": held["id"]})).await["result"].clone();
+            let now = side.call("GetTask", json!({"id": parked["id"]})).await["result"].clone();
             if now["artifacts"][0]["parts"] == json!([{"text": "one "}]) {
                 break;
             }
@@ -290,7 +290,7 @@ fn a_sidecar_that_is_killed_is_followed_by_one_that_finds_the_task_again() {
         }
         // Killed: nothing of it runs any more, and nothing is put in order.
         std::mem::forget(side);
-        held
+        parked
     });
     first.shutdown_background();
     second.block_on(async {
@@ -299,7 +299,7 @@ fn a_sidecar_that_is_killed_is_followed_by_one_that_finds_the_task_again() {
         let side = Side::on(ctx, metrics, Arc::new(store.share()));
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
-            let now = side.call("GetTask", json!({"id": held["id"]})).await["result"].clone();
+            let now = side.call("GetTask", json!({"id": parked["id"]})).await["result"].clone();
             if state(&now) == "TASK_STATE_COMPLETED" {
                 assert_eq!(now["artifacts"][0]["parts"], json!([{"text": "one "}, {"text": "burger"}]));
                 break;

@@ -48,7 +48,7 @@ pub struct Timing {
     /// How long addresses of a peer are used before its name is resolved again.
     pub resolve: Duration,
     /// How long an address that does not take connections is left alone at first; doubled each time, up to
-    /// [`balance::MAX_EJECTION`].
+    /// `MAX_EJECTION`.
     pub eject: Duration,
 }
 

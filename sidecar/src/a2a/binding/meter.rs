@@ -10,6 +10,8 @@ use tokio::time::Instant;
 /// Upper bounds of the histograms, in seconds.
 const BUCKETS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
+/// What a request may name.
+const VERSIONS: [&str; 4] = ["1.0", "0.3", "absent", "other"];
 /// Bindings and dialects as metrics tell them apart.
 const WAYS: usize = 6;
 
@@ -21,7 +23,8 @@ pub struct Meter {
     first_event: HistogramVec,
     streams: IntGaugeVec,
     ended: IntCounterVec,
-    versions: IntCounterVec,
+    /// By the version that is named, each found once.
+    versions: [(&'static str, IntCounter); VERSIONS.len()],
     /// Series of requests that went well, found once: a look-up costs more than the count.
     well: [[OnceLock<(IntCounter, Histogram)>; WAYS]; Operation::ALL.len()],
 }
@@ -81,6 +84,11 @@ impl Meter {
         let streams =
             IntGaugeVec::new(Opts::new("outrigger_a2a_streams_open", "Streams that are open."), &["binding"])?;
         registry.register(Box::new(streams.clone()))?;
+        let versions = counters(
+            "outrigger_a2a_versions_total",
+            "A2A requests by the version that they name: 0.3, 1.0, other, or absent.",
+            &["version"],
+        )?;
         Ok(Self {
             requests: counters(
                 "outrigger_a2a_requests_total",
@@ -103,11 +111,7 @@ impl Meter {
                 "Streams that ended: done, error, client_gone, shutdown, deadline.",
                 &["binding", "reason"],
             )?,
-            versions: counters(
-                "outrigger_a2a_versions_total",
-                "A2A requests by the version that they name: 0.3, 1.0, other, or absent.",
-                &["version"],
-            )?,
+            versions: VERSIONS.map(|label| (label, versions.with_label_values(&[label]))),
             well: Default::default(),
         })
     }
@@ -119,7 +123,10 @@ impl Meter {
 
     /// Counts the version that a request names.
     pub(super) fn version(&self, named: Option<&str>) {
-        self.versions.with_label_values(&[version::label(named)]).inc();
+        let label = version::label(named);
+        if let Some((_, count)) = self.versions.iter().find(|(known, _)| *known == label) {
+            count.inc();
+        }
     }
 }
 

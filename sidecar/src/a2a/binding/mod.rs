@@ -26,6 +26,7 @@ use outrigger_protocol::config::{Live, Offer};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::call::{Answer, Body as ReplyBody, Call, Caller, Reply};
 use super::edge::Edge;
@@ -172,7 +173,9 @@ impl<S: Operations> Front<S> {
             idempotency_key: header(&head.headers, "idempotency-key", MAX_KEY)?,
             last_event_id: header(&head.headers, "last-event-id", MAX_EVENT_ID)?,
         };
-        let Reply { body, extensions, task } = self.service.call(operation, params, &call).await?;
+        let (method, version, trace) = (operation.name(), dialect.version(), call.trace.id());
+        let span = tracing::debug_span!(target: "protocol", "a2a", method, version, binding = binding.name(), trace);
+        let Reply { body, extensions, task } = self.service.call(operation, params, &call).instrument(span).await?;
         let payload = match body {
             ReplyBody::Unary(answer) => Payload::Unary(answer),
             ReplyBody::Stream(stream) => Payload::Stream(Opened::of(stream).await?),

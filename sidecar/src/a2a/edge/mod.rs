@@ -18,7 +18,6 @@ use http::HeaderMap;
 use outrigger_protocol::a2a::errors::{Error, Kind};
 use outrigger_protocol::config::Live;
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::call::{Caller, Identity};
@@ -246,12 +245,12 @@ fn bearer(headers: &HeaderMap) -> Option<std::borrow::Cow<'_, str>> {
 /// Whose tasks they are. A hash: names of callers are long at times and do not belong in file names and logs.
 fn key(identity: Option<&Identity>) -> Arc<str> {
     let Some(Identity { issuer, subject, .. }) = identity else { return "".into() };
-    let mut hash = Sha256::new();
+    let mut text = Vec::new();
     for field in [issuer, subject] {
-        hash.update((field.len() as u64).to_be_bytes());
-        hash.update(field.as_bytes());
+        text.extend_from_slice(&(field.len() as u64).to_be_bytes());
+        text.extend_from_slice(field.as_bytes());
     }
-    format!("{:x}", hash.finalize())[..32].into()
+    crate::config::digest(&text)[..32].into()
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ use outrigger_protocol::a2a::task::{Change, Task, write_status};
 use outrigger_protocol::a2a::v03;
 use outrigger_protocol::address::{BadTarget, Target};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use crate::a2a::ids::Trace;
 use crate::a2a::signer::Keys;
@@ -83,7 +82,7 @@ impl Receiver {
                 "exp": now + JWT_SECONDS,
                 "jti": note.id,
                 "taskId": &*note.task,
-                "bodySha256": format!("{:x}", Sha256::digest(note.body.as_bytes())),
+                "bodySha256": crate::config::digest(note.body.as_bytes()),
             });
             match key.token(&claims) {
                 Ok(jwt) => {

@@ -17,6 +17,8 @@ const STEPS: &[&str] = &[include_str!("schema.sql")];
 const CHECKPOINT_PAGES: i64 = 4_000;
 /// How long a connection waits for another one's lock: only the move of pages ever holds one.
 const BUSY: Duration = Duration::from_secs(5);
+/// Memory for pages of the writing connection, in KiB: as many as are written again and again fit in.
+const CACHE_KIB: i64 = 4 << 10;
 /// Prepared statements of one connection.
 const STATEMENTS: usize = 64;
 
@@ -62,6 +64,7 @@ fn prepare(db: &Connection) -> rusqlite::Result<()> {
     db.pragma_update(None, "journal_mode", "WAL")?;
     // A process that ends loses nothing; only a machine that does may lose the last moments.
     db.pragma_update(None, "synchronous", "NORMAL")?;
+    db.pragma_update(None, "cache_size", -CACHE_KIB)?;
     db.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)
 }
 
