@@ -8,8 +8,9 @@ use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, EncodingKey, crypto};
 use outrigger_protocol::a2a::errors::Error;
 use outrigger_protocol::a2a::operation::{Dialect, Operation};
-use outrigger_protocol::a2a::raw::{Members, push_key, push_text, text_of};
-use outrigger_protocol::a2a::task::{Change, Task, write_status};
+use outrigger_protocol::a2a::raw::{Members, text_of};
+use outrigger_protocol::a2a::task::Task;
+use outrigger_protocol::a2a::update;
 use outrigger_protocol::a2a::v03;
 use outrigger_protocol::address::{BadTarget, Target};
 use serde_json::json;
@@ -137,25 +138,11 @@ impl Note {
 
     /// The events of a change, as a stream has them.
     pub(super) fn events(task: &Task, event: &Event) -> Vec<Self> {
-        let Change { artifacts, state, said, .. } = &*event.change;
-        let mut bodies = Vec::with_capacity(artifacts.len() + 1);
-        for update in artifacts {
-            let mut body = String::from("{\"artifactUpdate\":");
-            update.write(&task.id, &task.context_id, &mut body);
-            body.push('}');
-            bodies.push(body);
-        }
-        if let Some(state) = state {
-            let mut body = String::from("{\"statusUpdate\":{");
-            push_key(&mut body, "taskId");
-            push_text(&mut body, &task.id);
-            push_key(&mut body, "contextId");
-            push_text(&mut body, &task.context_id);
-            push_key(&mut body, "status");
-            write_status(*state, event.at, said.as_ref(), &mut body);
-            body.push_str("}}");
-            bodies.push(body);
-        }
-        bodies.into_iter().enumerate().map(|(i, body)| Self::new(task, event.version, i, body)).collect()
+        let write = |index| {
+            let mut body = String::new();
+            update::write(&event.change, index, event.at, &task.id, &task.context_id, &mut body);
+            Self::new(task, event.version, index, body)
+        };
+        (0..update::count(&event.change)).map(write).collect()
     }
 }

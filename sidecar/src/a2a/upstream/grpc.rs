@@ -21,6 +21,7 @@ use super::error::{AgentError, CallError};
 use super::interface::Interface;
 use super::stream::EventStream;
 use super::wire;
+use crate::a2a::binding::grpc::status::{ErrorInfo, Status};
 use crate::a2a::binding::grpc::{Rpc, Schema, frame, to_json};
 use crate::mesh::connect::Lease;
 
@@ -34,29 +35,6 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// Statuses: of a call that is not taken now, and of a server that goes away.
 const RESOURCE_EXHAUSTED: i32 = 8;
 const UNAVAILABLE: i32 = 14;
-
-/// `google.rpc.Status`.
-#[derive(Clone, PartialEq, Message)]
-struct Status {
-    #[prost(message, repeated, tag = "3")]
-    details: Vec<Any>,
-}
-
-/// `google.protobuf.Any`.
-#[derive(Clone, PartialEq, Message)]
-struct Any {
-    #[prost(string, tag = "1")]
-    type_url: String,
-    #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
-}
-
-/// `google.rpc.ErrorInfo`.
-#[derive(Clone, PartialEq, Message)]
-struct ErrorInfo {
-    #[prost(string, tag = "1")]
-    reason: String,
-}
 
 fn rpc(operation: Operation, dialect: Dialect) -> Result<(&'static str, &'static Rpc), CallError> {
     let schema = Schema::get().ok_or(CallError::NotOffered("gRPC"))?;
@@ -258,6 +236,7 @@ fn decoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::a2a::binding::grpc::status::Any;
 
     #[test]
     fn statuses() {
@@ -270,9 +249,9 @@ mod tests {
         };
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[("grpc-status", "0".into())]), Some(Ok(())));
-        let info = ErrorInfo { reason: "TASK_NOT_CANCELABLE".into() };
+        let info = ErrorInfo { reason: "TASK_NOT_CANCELABLE".into(), ..ErrorInfo::default() };
         let any = Any { type_url: "type.googleapis.com/google.rpc.ErrorInfo".into(), value: info.encode_to_vec() };
-        let details = BASE64.encode(Status { details: vec![any] }.encode_to_vec());
+        let details = BASE64.encode(Status { details: vec![any], ..Status::default() }.encode_to_vec());
         let error = of(&[
             ("grpc-status", "9".into()),
             ("grpc-message", "no%20way%".into()),

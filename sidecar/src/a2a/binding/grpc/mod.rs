@@ -2,7 +2,7 @@
 
 mod body;
 mod schema;
-mod status;
+pub(crate) mod status;
 
 use std::time::Duration;
 

@@ -21,32 +21,35 @@ const UNAVAILABLE: i32 = 14;
 const MAX_MESSAGE: usize = 1 << 10;
 const MAX_DETAILS: usize = 4 << 10;
 
+/// `google.rpc.Status`.
 #[derive(Clone, PartialEq, Message)]
-struct Status {
+pub(crate) struct Status {
     #[prost(int32, tag = "1")]
-    code: i32,
+    pub(crate) code: i32,
     #[prost(string, tag = "2")]
-    message: String,
+    pub(crate) message: String,
     #[prost(message, repeated, tag = "3")]
-    details: Vec<Any>,
+    pub(crate) details: Vec<Any>,
 }
 
+/// `google.protobuf.Any`.
 #[derive(Clone, PartialEq, Message)]
-struct Any {
+pub(crate) struct Any {
     #[prost(string, tag = "1")]
-    type_url: String,
+    pub(crate) type_url: String,
     #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
+    pub(crate) value: Vec<u8>,
 }
 
+/// `google.rpc.ErrorInfo`.
 #[derive(Clone, PartialEq, Message)]
-struct ErrorInfo {
+pub(crate) struct ErrorInfo {
     #[prost(string, tag = "1")]
-    reason: String,
+    pub(crate) reason: String,
     #[prost(string, tag = "2")]
-    domain: String,
+    pub(crate) domain: String,
     #[prost(map = "string, string", tag = "3")]
-    metadata: std::collections::HashMap<String, String>,
+    pub(crate) metadata: std::collections::HashMap<String, String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
