@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use outrigger_protocol::config::{
-    A2A_PORT, ADMIN_PORT, AGENT_DIR, AgentRef, BOOT_FILE, Boot, CONFIG_VERSION, Drain, LIVE_FILE, LOCAL_PORT, Live,
-    Process as Bounds, Runtime, SHIM_SOCKET, Server, TOKEN_FILE, TOOLS_DIR,
+    A2A_PORT, ADMIN_PORT, AGENT_DIR, AgentRef, BOOT_FILE, Boot, CONFIG_VERSION, Drain, Era, LIVE_FILE, LOCAL_PORT,
+    Live, Process as Bounds, Reach, Runtime, SHIM_SOCKET, Server, TOKEN_FILE, TOOLS_DIR,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -63,10 +63,13 @@ impl Layout {
             containers: vec!["agent".into(), format!("tool-{TOOL}")],
             servers: vec![Server {
                 name: TOOL.into(),
-                container: format!("tool-{TOOL}"),
-                socket: layout.socket().to_string_lossy().into_owned(),
+                reach: Reach::Stdio {
+                    container: format!("tool-{TOOL}"),
+                    socket: layout.socket().to_string_lossy().into_owned(),
+                },
                 required: true,
                 process,
+                era: Era::Auto,
             }],
             skills: Vec::new(),
             store: outrigger_protocol::config::Store::default(),

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::routing::get;
-use outrigger_protocol::config::{AgentRef, Boot, Drain as DrainConfig, Live, LocalUrls, Process, Runtime, Server};
+use outrigger_protocol::config::{
+    AgentRef, Boot, Drain as DrainConfig, Era, Live, LocalUrls, Process, Reach, Runtime, Server,
+};
 use outrigger_sidecar::context::Context;
 use outrigger_sidecar::drain::Drain;
 use outrigger_sidecar::mcp::Servers;
@@ -25,12 +27,12 @@ async fn main() -> anyhow::Result<()> {
     let socket = args.next().ok_or_else(|| anyhow::anyhow!("usage: mcp_proxy PORT SOCKET"))?;
     let server = Server {
         name: "server".into(),
-        container: "tool-server".into(),
-        socket,
+        reach: Reach::Stdio { container: "tool-server".into(), socket },
         required: true,
+        era: Era::Auto,
         process: Process { max_processes: 64, ..Process::default() },
     };
-    let containers = vec!["agent".to_owned(), server.container.clone()];
+    let containers = vec!["agent".to_owned(), "tool-server".to_owned()];
     let boot = Boot {
         version: 1,
         agent: AgentRef { name: "agent".into(), namespace: "default".into() },

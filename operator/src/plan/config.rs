@@ -2,7 +2,7 @@
 
 use outrigger_crds::{AgentSpec, duration};
 use outrigger_protocol::config::{
-    AgentRef, Boot, CONFIG_VERSION, Drain, Limits, Runtime, SHIM_SOCKET, Server, SkillMount, TOOLS_DIR,
+    AgentRef, Boot, CONFIG_VERSION, Drain, Era, Limits, Reach, Runtime, SHIM_SOCKET, Server, SkillMount, TOOLS_DIR,
 };
 use serde_json::json;
 
@@ -85,14 +85,17 @@ pub(super) fn boot(
         .iter()
         .map(|server| Server {
             name: server.name.into(),
-            container: names::tool_container(server.name),
-            socket: format!("{TOOLS_DIR}/{}/{SHIM_SOCKET}", server.name),
+            reach: Reach::Stdio {
+                container: names::tool_container(server.name),
+                socket: format!("{TOOLS_DIR}/{}/{SHIM_SOCKET}", server.name),
+            },
             required: server.required,
             process: server.process.clone(),
+            era: Era::Auto,
         })
         .collect();
     let mut containers = vec![names::AGENT_CONTAINER.to_owned()];
-    containers.extend(servers.iter().map(|s| s.container.clone()));
+    containers.extend(servers.iter().filter_map(|s| s.container().map(str::to_owned)));
     let boot = Boot {
         version: CONFIG_VERSION,
         agent: AgentRef { name: identity.name.clone(), namespace: identity.namespace.clone() },

@@ -109,7 +109,7 @@ impl Child {
         on_end: impl FnOnce(&Arc<Self>, &Ending) + Send + 'static,
     ) -> Result<Arc<Self>, Error> {
         let timing = &shared.timing;
-        let (mut control, _) = Control::connect(&shared.conf.socket, timing.shim).await?;
+        let (mut control, _) = Control::connect(shared.socket(), timing.shim).await?;
         let pipes = control.spawn(timing.shim).await?;
         let child = Arc::new(Self {
             pid: pipes.pid,

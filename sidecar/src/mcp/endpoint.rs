@@ -217,7 +217,7 @@ async fn call(
         streams: accept.stream,
         internal: false,
         limit: shared.request_limit(),
-        work: Some(shared.drain.work(&shared.conf.container)),
+        work: Some(shared.drain.work(shared.container())),
     };
     let started = tokio::time::Instant::now();
     match session.child.request(request) {

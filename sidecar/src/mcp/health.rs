@@ -37,7 +37,7 @@ pub async fn watch(server: Arc<Server>) {
     let mut generation: Option<String> = None;
     let mut pause = timing.reconnect.0;
     loop {
-        let (control, hello) = match Control::connect(&server.shared.conf.socket, timing.shim).await {
+        let (control, hello) = match Control::connect(server.shared.socket(), timing.shim).await {
             Ok(connected) => connected,
             Err(error) => {
                 unreachable(&server, &error);
@@ -51,7 +51,7 @@ pub async fn watch(server: Arc<Server>) {
         if generation.as_ref().is_some_and(|g| *g != hello.generation) {
             server.shared.metrics.shim_restarts.with_label_values(&[server.name()]).inc();
             server.forget_failures();
-            server.shared.drain.reopen(&server.shared.conf.container);
+            server.shared.drain.reopen(server.shared.container());
         }
         generation = Some(hello.generation);
         follow(&server, control).await;

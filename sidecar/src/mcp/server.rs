@@ -38,6 +38,16 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Its container; empty when it is in none of this pod.
+    pub fn container(&self) -> &str {
+        self.conf.container().unwrap_or_default()
+    }
+
+    /// The socket of its shim; empty when there is none.
+    pub fn socket(&self) -> &str {
+        self.conf.socket().unwrap_or_default()
+    }
+
     /// Time until a response; progress restarts it.
     pub fn request_limit(&self) -> Duration {
         Duration::from_millis(self.conf.process.request_timeout_ms.max(1))
@@ -229,7 +239,7 @@ impl Server {
             return Err(Error::Draining);
         }
         self.opened().await?;
-        let work = shared.drain.work(&shared.conf.container);
+        let work = shared.drain.work(shared.container());
         self.ready().await?;
         let child = self.start(Some(id.clone())).await?;
         let session =
@@ -250,7 +260,7 @@ impl Server {
 
     /// Waits until the container may get new work.
     pub async fn opened(&self) -> Result<(), Error> {
-        let (drain, container) = (&self.shared.drain, &self.shared.conf.container);
+        let (drain, container) = (&self.shared.drain, self.shared.container());
         if !drain.held(container) {
             return Ok(());
         }

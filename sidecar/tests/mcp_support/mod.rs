@@ -134,10 +134,13 @@ impl Rig {
         let dir = tempfile::tempdir().unwrap();
         let server = config::Server {
             name: "fixture".into(),
-            container: CONTAINER.into(),
-            socket: dir.path().join("shim.sock").to_str().unwrap().into(),
+            reach: config::Reach::Stdio {
+                container: CONTAINER.into(),
+                socket: dir.path().join("shim.sock").to_str().unwrap().into(),
+            },
             required: true,
             process: setup.process,
+            era: config::Era::Auto,
         };
         let containers = vec!["agent".to_owned(), CONTAINER.to_owned()];
         let boot = Boot {
