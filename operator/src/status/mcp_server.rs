@@ -1,7 +1,7 @@
 //! Status of an `MCPServer`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use outrigger_crds::{MAX_TOOL_NAMES, MCPServer, MCPServerStatus, ToolsStatus};
+use outrigger_crds::{MAX_TOOL_NAMES, MCPServer, MCPServerStatus, ServerTools};
 use outrigger_protocol::status::ServerStatus;
 
 use super::pods::{PodView, server_message};
@@ -46,12 +46,14 @@ pub fn status(server: &MCPServer, seen: &Seen, now: &Time) -> MCPServerStatus {
         protocol_version: newest.and_then(|s| text(&s.protocol_version)).or(previous.protocol_version),
         server_info: newest.and_then(|s| text(&s.server_info)).or(previous.server_info),
         tools: newest
-            .map(|s| ToolsStatus {
+            .map(|s| ServerTools {
                 count: i32::try_from(s.tools.len()).unwrap_or(i32::MAX),
                 names: s.tools.iter().take(MAX_TOOL_NAMES).cloned().collect(),
+                digest: None,
             })
             .or(previous.tools),
         conditions: conditions(&previous.conditions, server.metadata.generation, now, said),
+        ..MCPServerStatus::default()
     }
 }
 
