@@ -29,12 +29,11 @@ pub(super) fn reach(reach: &Reach, path: &str) -> Result<(), ConfigError> {
         Target::parse(url).map(drop).map_err(|e| invalid(&format!("{path}.{member}.url"), e.to_string()))
     };
     match reach {
-        Reach::Stdio { .. } => Ok(()),
         Reach::Http { port: 0, .. } => Err(invalid(&format!("{path}.http.port"), "must be at least 1")),
         Reach::Http { path: p, .. } if !p.starts_with('/') => {
             Err(invalid(&format!("{path}.http.path"), format!("{p:?} does not begin with /")))
         }
-        Reach::Http { .. } => Ok(()),
+        Reach::Stdio { .. } | Reach::Http { .. } => Ok(()),
         Reach::Service { url } => target("service", url),
         Reach::Remote { url, allow, .. } => {
             target("remote", url)?;
