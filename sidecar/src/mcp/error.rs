@@ -14,6 +14,9 @@ pub enum Error {
     /// The shim's socket is not there or refuses.
     #[error("the tool container can't be reached: {0}")]
     ShimUnreachable(String),
+    /// A server outside of this pod, or one that speaks HTTP, can't be reached.
+    #[error("the server can't be reached: {0}")]
+    Unreachable(String),
     /// The shim went away, with all children.
     #[error("the tool container was lost")]
     ShimLost,
@@ -78,6 +81,7 @@ impl Error {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::ShimUnreachable(_) => "ShimUnreachable",
+            Self::Unreachable(_) => "Unreachable",
             Self::ShimLost => "ShimLost",
             Self::ShimVersionMismatch(_) => "ShimVersionMismatch",
             Self::FdPassingRefused(_) => "FdPassingRefused",

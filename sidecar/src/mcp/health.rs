@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::child::Child;
-use super::control::Control;
+use super::child::wire::control::Control;
 use super::error::Error;
 use super::server::{CRASH_LOOP_AFTER, Info, Server, describe};
 
