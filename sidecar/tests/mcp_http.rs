@@ -426,7 +426,7 @@ async fn a_server_that_is_not_there_is_told_so() {
     client.send(&request(1, "tools/call"));
     let error = client.failure().await.1;
     assert_eq!(error.reason(), "Unreachable");
-    assert!(error.is_outage());
+    assert!(error.is_gone());
 }
 
 fn remote(port: u16, host: &str, allow: &[&str], headers_dir: Option<&Path>) -> Reach {

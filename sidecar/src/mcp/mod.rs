@@ -10,12 +10,13 @@ pub mod error;
 pub mod health;
 pub mod metrics;
 pub mod outlet;
+pub mod reachability;
 pub mod reply;
 pub mod server;
 pub mod timing;
 pub mod wire_http;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::routing::any;
@@ -51,6 +52,7 @@ impl Servers {
                     timing: timing.clone(),
                     metrics: metrics.clone(),
                     drain: Arc::clone(&ctx.drain),
+                    upstream: OnceLock::new(),
                 })
             })
             .collect();

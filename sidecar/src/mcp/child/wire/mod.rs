@@ -13,6 +13,7 @@
 //! - [`Wire::close`] takes no more messages; what waits is lost.
 
 pub mod control;
+pub mod http;
 pub mod pipes;
 pub mod stdin;
 
@@ -30,6 +31,8 @@ use stdin::{Refused, Stdin};
 pub enum Wire {
     /// The stdin of a process.
     Pipes(Stdin),
+    /// Requests over HTTP.
+    Http(http::Sender),
 }
 
 /// The half that receives and knows when it is over.
@@ -37,6 +40,8 @@ pub enum Wire {
 pub enum Driver {
     /// Stdout and the control channel of a process.
     Pipes(pipes::Driver),
+    /// Answers and streams over HTTP.
+    Http(http::Driver),
 }
 
 impl Wire {
@@ -48,7 +53,8 @@ impl Wire {
                 Ok((Self::Pipes(stdin), Driver::Pipes(driver)))
             }
             Reach::Http { .. } | Reach::Service { .. } | Reach::Remote { .. } => {
-                Err(Error::Unreachable("this version of the sidecar reaches servers over stdio only".into()))
+                let (sender, driver) = http::open(shared)?;
+                Ok((Self::Http(sender), Driver::Http(driver)))
             }
         }
     }
@@ -57,6 +63,7 @@ impl Wire {
     pub fn send(&self, line: Vec<u8>) -> Result<(), Refused> {
         match self {
             Self::Pipes(stdin) => stdin.send(line),
+            Self::Http(sender) => sender.send(line),
         }
     }
 
@@ -64,6 +71,7 @@ impl Wire {
     pub fn close(&self) {
         match self {
             Self::Pipes(stdin) => stdin.close(),
+            Self::Http(sender) => sender.close(),
         }
     }
 }
@@ -73,6 +81,7 @@ impl Driver {
     pub fn pid(&self) -> u32 {
         match self {
             Self::Pipes(driver) => driver.pid(),
+            Self::Http(_) => 0,
         }
     }
 
@@ -81,6 +90,7 @@ impl Driver {
     pub async fn run(self, child: &Arc<Child>) -> Error {
         match self {
             Self::Pipes(driver) => driver.run(child).await,
+            Self::Http(driver) => driver.run(child).await,
         }
     }
 }
