@@ -18,6 +18,7 @@ pub mod server;
 pub mod stdin;
 pub mod table;
 pub mod timing;
+pub mod wire_http;
 
 use std::sync::Arc;
 
