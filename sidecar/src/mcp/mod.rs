@@ -13,6 +13,7 @@ pub mod outlet;
 pub mod reply;
 pub mod server;
 pub mod timing;
+pub mod wire_http;
 
 use std::sync::Arc;
 
