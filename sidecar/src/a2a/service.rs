@@ -20,7 +20,7 @@ use super::edge::Edge;
 use super::executor::{Executor, Timing};
 use super::gate::Gate;
 use super::handover::Request;
-use super::ids::{Trace, uuid};
+use super::ids::{Trace, ordered, uuid};
 use super::job::{Job, Kind as JobKind, Mode, Teller};
 use super::keys::{self, Keys};
 use super::lane::{Entry, Lanes};
@@ -125,7 +125,7 @@ impl Tasks {
                 return Err(error.retry_after(RETRY_BUSY));
             }
         }
-        let id: Arc<str> = before.as_ref().map_or_else(|| uuid().into(), |t| Arc::clone(&t.id));
+        let id: Arc<str> = before.as_ref().map_or_else(|| ordered().into(), |t| Arc::clone(&t.id));
         let mut viewer = self.viewer(&id, caller, stream, &limits)?;
         let place = self.gate.admit().ok_or_else(|| busy("as many messages wait as the agent takes"))?;
         let (task, lane, kind) = match before {
@@ -240,7 +240,7 @@ impl Tasks {
         let (message, caller) = (&params.message, &call.caller.key);
         let context: Arc<str> = match &message.context_id {
             Some(id) => id.as_ref().into(),
-            None => uuid().into(),
+            None => ordered().into(),
         };
         let lane = self.enter(id, &context, caller)?;
         let conversation = if message.context_id.is_some() {
