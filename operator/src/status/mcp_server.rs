@@ -200,7 +200,7 @@ mod tests {
 
     fn standalone(replicas: i32) -> MCPServer {
         server(
-            json!({"transport": {"stdio": {}}, "placement": "Standalone", "replicas": replicas, "image": "i", "command": ["c"]}),
+            &json!({"transport": {"stdio": {}}, "placement": "Standalone", "replicas": replicas, "image": "i", "command": ["c"]}),
         )
     }
 

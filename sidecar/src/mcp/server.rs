@@ -46,8 +46,8 @@ impl Shared {
         if let Some(upstream) = self.upstream.get() {
             return Ok(Arc::clone(upstream));
         }
-        let made = Arc::new(make()?);
-        Ok(Arc::clone(self.upstream.get_or_init(|| made)))
+        let fresh = Arc::new(make()?);
+        Ok(Arc::clone(self.upstream.get_or_init(|| fresh)))
     }
 
     /// Its container; empty when it is in none of this pod.
