@@ -3,9 +3,9 @@
 import sys
 import time
 
-from . import suite
+from . import matrix, suite
 
-PARTS = {"suite": suite}
+PARTS = {"suite": suite, "matrix": matrix}
 
 
 def main(words):
