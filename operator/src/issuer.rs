@@ -71,7 +71,8 @@ impl Issuers {
 pub async fn follow(client: Client, issuers: Issuers, scopes: Scopes, metrics: Metrics, shutdown: CancellationToken) {
     loop {
         let read = tokio::time::timeout(TIMEOUT, read(&client)).await;
-        let read = read.unwrap_or_else(|_| Err(format!("the API server did not answer within {} s", TIMEOUT.as_secs())));
+        let read =
+            read.unwrap_or_else(|_| Err(format!("the API server did not answer within {} s", TIMEOUT.as_secs())));
         metrics.issuer_reads.with_label_values(&[if read.is_ok() { "ok" } else { "error" }]).inc();
         if let Err(error) = &read {
             tracing::warn!(error, "the cluster's token issuer cannot be read");

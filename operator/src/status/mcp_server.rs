@@ -60,10 +60,8 @@ pub fn status(server: &MCPServer, seen: &Seen, now: &Time) -> MCPServerStatus {
     let ready = instances.iter().filter(|(_, s)| s.is_some_and(|s| s.part.ready)).count();
     let newest = instances.iter().filter_map(|(_, s)| *s).find(|s| s.part.ready);
     let text = |t: &str| (!t.is_empty()).then(|| t.to_owned());
-    let said = vec![
-        ("Accepted", accepted(seen)),
-        ("Ready", is_ready(server, seen, place, &container, &instances, ready)),
-    ];
+    let said =
+        vec![("Accepted", accepted(seen)), ("Ready", is_ready(server, seen, place, &container, &instances, ready))];
     let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
     let of_deployment = seen.deployment.as_deref().and_then(|d| d.status.as_ref());
     MCPServerStatus {
@@ -201,7 +199,9 @@ mod tests {
     }
 
     fn standalone(replicas: i32) -> MCPServer {
-        server(json!({"transport": {"stdio": {}}, "placement": "Standalone", "replicas": replicas, "image": "i", "command": ["c"]}))
+        server(
+            json!({"transport": {"stdio": {}}, "placement": "Standalone", "replicas": replicas, "image": "i", "command": ["c"]}),
+        )
     }
 
     fn now() -> Time {
@@ -249,7 +249,10 @@ mod tests {
     fn a_standalone_server_needs_no_agent() {
         let mut seen = Seen { pods: vec![pod("a", Some(said(true, "", 0))), pod("b", None)], ..Seen::default() };
         let (yes, reason, message) = ready(&standalone(1), &seen);
-        assert_eq!((yes.as_str(), reason.as_str(), message.as_str()), ("True", "InstancesReady", "1 of 2 instances ready"));
+        assert_eq!(
+            (yes.as_str(), reason.as_str(), message.as_str()),
+            ("True", "InstancesReady", "1 of 2 instances ready")
+        );
         assert_eq!(ready(&standalone(2), &seen).1, "InstancesStarting");
         seen.pods.push(pod("c", Some(said(false, "it does not start", 3))));
         assert_eq!(ready(&standalone(3), &seen).1, "ToolNotReady");

@@ -36,7 +36,9 @@ impl Shared {
                     }
                 }
                 // The specification's way to say that there is none, and that of servers which know it less well.
-                Ok(answer) if answer.status.is_client_error() && answer.status != StatusCode::TOO_MANY_REQUESTS => return,
+                Ok(answer) if answer.status.is_client_error() && answer.status != StatusCode::TOO_MANY_REQUESTS => {
+                    return;
+                }
                 Ok(answer) if answer.status.is_success() => return,
                 Ok(_) | Err(_) => wait = (wait * 2).min(self.upstream.timing.longest_retry),
             }

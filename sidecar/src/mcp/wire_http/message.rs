@@ -57,7 +57,11 @@ fn modern_headers(envelope: &Envelope<'_>) -> Option<HeaderMap> {
 /// A value as it is, or in Base64 between markers where a header cannot carry it or it would be read as such.
 fn value(text: &str) -> Option<HeaderValue> {
     let plain = text.bytes().all(|b| (0x20..0x7f).contains(&b)) && text.trim() == text && !text.starts_with("=?");
-    if plain { HeaderValue::from_str(text).ok() } else { HeaderValue::from_str(&format!("=?base64?{}?=", STANDARD.encode(text))).ok() }
+    if plain {
+        HeaderValue::from_str(text).ok()
+    } else {
+        HeaderValue::from_str(&format!("=?base64?{}?=", STANDARD.encode(text))).ok()
+    }
 }
 
 #[cfg(test)]

@@ -214,7 +214,11 @@ impl Shared {
         match kind(&answer.headers) {
             Content::Json => {
                 let text = self.text(&mut answer).await?;
-                if self.pass(&text, id).await? { Ok(()) } else { Err(Error::Broken("it was not among the answer".into())) }
+                if self.pass(&text, id).await? {
+                    Ok(())
+                } else {
+                    Err(Error::Broken("it was not among the answer".into()))
+                }
             }
             Content::Stream => self.follow(answer, id).await,
             Content::Other(what) => Err(Error::NotMcp(what)),
