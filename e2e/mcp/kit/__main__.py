@@ -3,9 +3,9 @@
 import sys
 import time
 
-from . import matrix, suite
+from . import matrix, selfcheck, suite
 
-PARTS = {"suite": suite, "matrix": matrix}
+PARTS = {"self": selfcheck, "suite": suite, "matrix": matrix}
 
 
 def main(words):
