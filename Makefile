@@ -1,11 +1,11 @@
 # Each line is a command one could type. Heavy outputs go to $OUTRIGGER_CACHE (default ~/.cache/outrigger).
 STAGE = scripts/stage
-.PHONY: demo test test-full check unit conformance test-crds chart images e2e generate generate-schema bench cluster-up cluster-down
+.PHONY: demo test test-full check unit conformance mcp-conformance test-crds chart images e2e generate generate-schema bench cluster-up cluster-down
 
 demo: ## the main job on a real cluster: CONTEXT=name uses one that you have
 	e2e/demo
 
-test: check unit conformance chart test-crds images e2e ## everything that must hold at each commit
+test: check unit conformance mcp-conformance chart test-crds images e2e ## everything that must hold at each commit
 
 check: ## format, lints, documentation, licences
 	$(STAGE) "tools" scripts/tools
@@ -19,6 +19,9 @@ unit: ## tests that need no cluster
 
 conformance: ## A2A as clients see it: ACTS, client libraries, a faulty agent, byte transparency, signatures, transcripts
 	$(STAGE) "conformance" e2e/conformance/run all
+
+mcp-conformance: ## MCP as clients see it: the suite against servers of each era, client libraries and real servers
+	$(STAGE) "MCP conformance" e2e/mcp/run all
 
 chart: ## charts and GitOps examples: lint, schema, golden files, health checks
 	$(STAGE) "test bed's programs" e2e/cluster/build

@@ -1,13 +1,15 @@
-//! An A2A client over JSON-RPC with a connection of its own.
+//! A2A clients over JSON-RPC, each with a connection of its own, and streams of tasks.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
 
 use crate::http::Connection;
 use crate::load::Client;
+use crate::space::Place;
+use crate::sse::Stream;
 
 const HEADERS: &str = "Content-Type: application/json\r\nA2A-Version: 1.0\r\n";
 /// Bytes of an answer that an error shows.
@@ -35,13 +37,13 @@ pub struct Sender {
 
 impl Sender {
     /// A sender with a number that no other one has at this time.
-    pub fn new(address: SocketAddr, client: usize, answer: Answer) -> Self {
+    pub fn new(place: impl Into<Place>, client: usize, answer: Answer) -> Self {
         let (text, want): (_, &[u8]) = match answer {
             Answer::Task => ("task", b"\"TASK_STATE_COMPLETED\""),
             Answer::Message => ("message", b"\"ROLE_AGENT\""),
         };
         Self {
-            connection: Connection::new(address),
+            connection: Connection::new(place),
             client,
             number: 0,
             text: text.into(),
@@ -56,8 +58,8 @@ impl Sender {
         self.text = format!("bytes {bytes}");
         self.call()?;
         ensure!(self.answer.len() >= bytes, "a task of {} bytes", self.answer.len());
-        let answer: serde_json::Value = serde_json::from_slice(&self.answer)?;
-        let id = answer.pointer("/result/task/id").and_then(serde_json::Value::as_str);
+        let answer: Value = serde_json::from_slice(&self.answer)?;
+        let id = answer.pointer("/result/task/id").and_then(Value::as_str);
         Ok(id.context("a task without an id")?.to_owned())
     }
 
@@ -70,6 +72,66 @@ impl Sender {
         ensure!(find(&self.answer, self.want), "GetTask: {}", shown(&self.answer));
         Ok(self.answer.len())
     }
+}
+
+/// Makes calls one after the other, where the time that the client takes does not matter.
+pub struct Caller {
+    connection: Connection,
+    number: u64,
+}
+
+impl Caller {
+    /// A client of an agent.
+    pub fn new(place: impl Into<Place>) -> Self {
+        Self { connection: Connection::new(place), number: 0 }
+    }
+
+    /// Calls a method; an error of the agent's is one.
+    pub fn call(&mut self, method: &str, params: &Value) -> Result<Value> {
+        self.number += 1;
+        let request = json!({"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}).to_string();
+        let mut answer = Vec::new();
+        let head = self.connection.request("POST", "/", HEADERS, request.as_bytes(), &mut answer)?;
+        ensure!(head.status == 200, "{method}: status {}: {}", head.status, shown(&answer));
+        let mut whole: Value =
+            serde_json::from_slice(&answer).with_context(|| format!("{method}: {}", shown(&answer)))?;
+        let result = whole.get_mut("result").map(Value::take);
+        result.with_context(|| format!("{method} {params}: {}", shown(&answer)))
+    }
+
+    /// Begins a task without waiting for its end, and gives its id.
+    pub fn begin(&mut self, text: &str) -> Result<String> {
+        let message =
+            json!({"messageId": format!("b-{}", self.number), "role": "ROLE_USER", "parts": [{"text": text}]});
+        let params = json!({"message": message, "configuration": {"returnImmediately": true}});
+        let answer = self.call("SendMessage", &params)?;
+        let id = answer.pointer("/task/id").and_then(Value::as_str);
+        Ok(id.with_context(|| format!("no task: {answer}"))?.to_owned())
+    }
+}
+
+/// A message whose task is followed from its first event.
+pub fn stream(place: &Place, text: &str) -> Result<Stream> {
+    let message = json!({"messageId": "s", "role": "ROLE_USER", "parts": [{"text": text}]});
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": {"message": message}});
+    Stream::open(place, "POST", "/", HEADERS, &request.to_string())
+}
+
+/// Follows a task, after an event if there is one.
+pub fn subscribe(place: &Place, task: &str, after: Option<&str>) -> Result<Stream> {
+    let after = after.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
+    Stream::open(place, "GET", &format!("/tasks/{task}:subscribe"), &format!("A2A-Version: 1.0\r\n{after}"), "")
+}
+
+/// Numbers and times of the lines of a `stream` of bench-agent's, in an event or in a whole task.
+pub fn lines(data: &str) -> impl Iterator<Item = (u64, u64)> + '_ {
+    data.split("\"text\":\"").skip(1).flat_map(|text| {
+        let text = text.split('"').next().unwrap_or_default();
+        text.split(';').filter_map(|line| {
+            let (number, time) = line.split_once(' ')?;
+            Some((number.parse().ok()?, time.parse().ok()?))
+        })
+    })
 }
 
 fn find(text: &[u8], part: &[u8]) -> bool {
@@ -101,5 +163,17 @@ impl Client for Sender {
 
     fn source(&self) -> Option<BorrowedFd<'_>> {
         self.connection.socket()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_found_in_one_part_or_in_several() {
+        let data = r#"{"parts":[{"text":"1 100;2 200;"},{"text":"3 300;"}],"history":[{"text":"stream 50 60"}]}"#;
+        assert_eq!(lines(data).collect::<Vec<_>>(), [(1, 100), (2, 200), (3, 300)]);
+        assert_eq!(lines("{}").count(), 0);
     }
 }

@@ -4,12 +4,14 @@
 //! `Content-Length` or in chunks, no redirects, no compression.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use tokio::time::Instant;
+
+use crate::space::Place;
 
 /// A response is whole this long after its request.
 pub const PATIENCE: Duration = Duration::from_mins(1);
@@ -22,7 +24,7 @@ const READ: usize = 256 << 10;
 
 /// One connection to a server on loopback.
 pub struct Connection {
-    address: SocketAddr,
+    place: Place,
     stream: Option<TcpStream>,
     request: Vec<u8>,
     buffer: Box<[u8]>,
@@ -45,9 +47,9 @@ pub struct Head {
 
 impl Connection {
     /// A connection that is opened at the first request.
-    pub fn new(address: SocketAddr) -> Self {
+    pub fn new(place: impl Into<Place>) -> Self {
         Self {
-            address,
+            place: place.into(),
             stream: None,
             request: Vec::new(),
             buffer: vec![0; READ].into_boxed_slice(),
@@ -77,7 +79,7 @@ impl Connection {
         write!(
             self.request,
             "{method} {path} HTTP/1.1\r\nHost: {}\r\n{headers}Content-Length: {}\r\n\r\n",
-            self.address,
+            self.place.address,
             content.len()
         )?;
         self.request.extend_from_slice(content);
@@ -114,8 +116,7 @@ impl Connection {
     }
 
     fn open(&mut self) -> Result<TcpStream> {
-        let stream = TcpStream::connect_timeout(&self.address, PATIENCE)
-            .with_context(|| format!("connecting to {}", self.address))?;
+        let stream = self.place.space.connect(self.place.address, PATIENCE)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -232,7 +233,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::net::{SocketAddr, TcpListener};
 
     /// Answers each of the given byte strings to one request of a few bytes, in pieces of `piece` bytes.
     fn server(answers: Vec<Vec<u8>>, piece: usize) -> (SocketAddr, std::thread::JoinHandle<()>) {

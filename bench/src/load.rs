@@ -71,8 +71,7 @@ pub fn run<C: Client>(clients: &mut [C], phases: Phases, watched: u32) -> Result
     let foreign = procfs::work()?.zip(work).and_then(|(after, before)| after.foreign_since(before, took));
     latencies.sort_unstable();
     let calls = latencies.len();
-    let at = |share: usize| latencies.get((calls * share / 100).min(calls.saturating_sub(1))).copied();
-    let (p50, p99) = at(50).zip(at(99)).context("no call was made")?;
+    let (p50, p99) = percentile(&latencies, 50).zip(percentile(&latencies, 99)).context("no call was made")?;
     let per_call = u32::try_from(calls).context("too many calls")?;
     Ok(Run { rate: f64::from(per_call) / took.as_secs_f64(), p50, p99, cpu: cpu / per_call, foreign })
 }
@@ -141,6 +140,8 @@ pub struct Summary {
     pub p99: Duration,
     /// CPU time of a call: median of the runs.
     pub cpu: Duration,
+    /// The same: least of the runs, the one that other work disturbed least.
+    pub least_cpu: Duration,
 }
 
 impl Summary {
@@ -155,6 +156,7 @@ impl Summary {
             p50: median(runs.iter().map(|r| r.p50)),
             p99: median(runs.iter().map(|r| r.p99)),
             cpu: median(runs.iter().map(|r| r.cpu)),
+            least_cpu: runs.iter().map(|r| r.cpu).min().unwrap_or_default(),
         })
     }
 }
@@ -169,6 +171,11 @@ pub fn noise<'a>(runs: impl Iterator<Item = &'a Run>) -> Option<String> {
         middle * 100.0,
         most * 100.0
     ))
+}
+
+/// A percentile of what is sorted.
+pub fn percentile(sorted: &[Duration], share: usize) -> Option<Duration> {
+    sorted.get((sorted.len() * share / 100).min(sorted.len().saturating_sub(1))).copied()
 }
 
 /// The median; nothing at all has the median zero.
@@ -240,6 +247,7 @@ mod tests {
         let summary = Summary::of(&[run(5.0, 1), run(1.0, 9), run(3.0, 4)]).unwrap();
         assert_eq!((summary.rate, summary.range), (3.0, (1.0, 5.0)));
         assert_eq!((summary.p50, summary.p99), (Duration::from_millis(4), Duration::from_millis(8)));
+        assert_eq!((summary.cpu, summary.least_cpu), (Duration::from_micros(4), Duration::from_micros(1)));
         assert!(Summary::of(&[]).is_err());
     }
 }

@@ -7,12 +7,15 @@ mod http;
 mod load;
 mod mcp;
 mod peers;
+mod postgres;
 mod process;
 mod procfs;
 mod report;
 mod sections;
 mod settings;
 mod sidecar;
+mod space;
+mod sse;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -77,6 +80,10 @@ async fn bench(settings: &Settings) -> Result<()> {
         let section = match &**name {
             "mcp" => sections::mcp::section(settings).await,
             "a2a" => sections::a2a::section(settings).await,
+            "streams" => sections::streams::section(settings).await,
+            "events" => sections::events::section(settings).await,
+            "latency" => sections::latency::section(settings).await,
+            "kills" => sections::kills::section(settings).await,
             "memory" => sections::memory::section(settings).await,
             "start" => sections::start::section(settings).await,
             "big" => sections::big::section(settings).await,

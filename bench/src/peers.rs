@@ -81,6 +81,17 @@ pub async fn a2a_sdk(settings: &Settings) -> Result<(Process, SocketAddr)> {
     Ok((process, address))
 }
 
+/// Starts an agent on the server crate of the A2A project and waits for its port.
+pub async fn a2a_server(settings: &Settings) -> Result<(Process, SocketAddr)> {
+    let port = free_port()?;
+    let mut command = Command::new(settings.peers.join("a2a-server/a2a-server-peer"));
+    command.arg(port.to_string());
+    let mut process = Process::start("a2a-server", &settings.logs, &mut command)?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    process.until("open its port", START, || TcpStream::connect(address).is_ok()).await?;
+    Ok((process, address))
+}
+
 /// Python with the packages of a peer and no others.
 fn python(settings: &Settings, peer: &str) -> Command {
     let mut command = Command::new(&settings.python);

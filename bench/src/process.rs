@@ -67,9 +67,21 @@ impl Process {
     }
 
     /// Ends it: politely, then by force. Says whether it took force.
-    pub async fn stop(mut self) -> Result<bool> {
+    pub async fn stop(self) -> Result<bool> {
+        self.end(Signal::TERM).await
+    }
+
+    /// Kills it, as a machine does that runs out of memory, and waits until it is gone.
+    pub fn kill(&mut self) -> Result<()> {
+        self.check()?;
+        self.child.kill().context("killing")?;
+        self.child.wait().map(drop).context("waiting for what was killed")
+    }
+
+    /// Ends it by a signal, then by force. Says whether it took force.
+    pub async fn end(mut self, signal: Signal) -> Result<bool> {
         if let Some(pid) = self.pid() {
-            let _ = kill_process(pid, Signal::TERM);
+            let _ = kill_process(pid, signal);
         }
         let deadline = Instant::now() + GRACE;
         while self.child.try_wait()?.is_none() {

@@ -9,7 +9,7 @@ use crate::load::Phases;
 use crate::peers::Proxy;
 
 /// Measures the sidecar against its peers and prints one table.
-#[derive(Debug, Parser)]
+#[derive(Clone, Debug, Parser)]
 pub struct Settings {
     /// Folder of the release binaries.
     #[arg(long)]
@@ -38,8 +38,22 @@ pub struct Settings {
     /// Leave the peers out: for changes of the sidecar, measured against each other.
     #[arg(long, env = "BENCH_ALONE", value_parser = clap::builder::FalseyValueParser::new())]
     pub alone: bool,
-    /// Sections to run: mcp, a2a, memory, start, big.
-    #[arg(long, env = "BENCH_SECTIONS", value_delimiter = ',', default_value = "mcp,a2a,memory,start,big")]
+    /// Task stores of the section a2a.
+    #[arg(long, env = "BENCH_STORES", value_delimiter = ',', default_value = "memory,sqlite,postgres")]
+    pub stores: Vec<String>,
+    /// Rounds of each case of the section kills.
+    #[arg(long, env = "BENCH_KILLS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub kills: u32,
+    /// Streams of the section streams.
+    #[arg(long, env = "BENCH_STREAMS", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=15_000))]
+    pub streams: u32,
+    /// Sections to run: those of the default.
+    #[arg(
+        long,
+        env = "BENCH_SECTIONS",
+        value_delimiter = ',',
+        default_value = "mcp,a2a,streams,events,latency,kills,memory,start,big"
+    )]
     pub sections: Vec<String>,
 }
 

@@ -75,7 +75,7 @@ pub async fn section(settings: &Settings) -> Result<Section> {
             }
         }
     }
-    let shim = procfs::memory(pod.shim.id())?;
+    let shim = procfs::memory(pod.shim.as_ref().context("no shim")?.id())?;
     let mut killed = pod.stop().await?;
     for (name, process) in peers {
         if process.stop().await? {

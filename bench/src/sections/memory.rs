@@ -23,7 +23,7 @@ const WANTED_LOADED: u64 = 30_000_000;
 /// Measures a fresh sidecar, fills it, and measures it again.
 pub async fn section(settings: &Settings) -> Result<Section> {
     let pod = Pod::start(settings).await?;
-    let (sidecar, shim) = (pod.sidecar.id(), pod.shim.id());
+    let (sidecar, shim) = (pod.sidecar.id(), pod.shim.as_ref().context("no shim")?.id());
     let idle = [procfs::memory(sidecar)?, procfs::memory(shim)?];
     let endpoint = pod.tool.clone();
     let sessions = tokio::task::spawn_blocking(move || fill(&endpoint)).await??;

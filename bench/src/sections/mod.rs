@@ -2,9 +2,13 @@
 
 pub mod a2a;
 pub mod big;
+pub mod events;
+pub mod kills;
+pub mod latency;
 pub mod mcp;
 pub mod memory;
 pub mod start;
+pub mod streams;
 
 use anyhow::Result;
 

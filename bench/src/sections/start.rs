@@ -10,7 +10,7 @@ use crate::load::median;
 use crate::process::Process;
 use crate::report::{Goal, Section, Table, mb, ms};
 use crate::settings::Settings;
-use crate::sidecar::{A2A, Layout, accepts};
+use crate::sidecar::{A2A, Layout, Options, accepts};
 
 /// Starts of each program.
 const STARTS: usize = 20;
@@ -21,7 +21,7 @@ const WANTED: Duration = Duration::from_millis(50);
 
 /// Starts the shim and the sidecar again and again.
 pub async fn section(settings: &Settings) -> Result<Section> {
-    let layout = Layout::write()?;
+    let layout = Layout::write(Options::default())?;
     let socket = layout.socket();
     let shim = times(|| layout.shim(settings), move || accepts(&socket)).await?;
     let sidecar = times(|| layout.sidecar(settings), || TcpStream::connect(A2A).is_ok()).await?;

@@ -13,7 +13,7 @@ pub struct Live {
     /// [`CONFIG_VERSION`].
     pub version: u32,
     /// The Agent Card (A2A 1.0, section 4.4.1) without what the sidecar adds: `supportedInterfaces`, `capabilities`
-    /// (but `extensions`), `securitySchemes`, `securityRequirements`, `signatures`.
+    /// (but `extensions`), `securitySchemes`, `securityRequirements`, `signatures`. `null` for a pod without an agent.
     pub card: Value,
     /// Members that replace or add to those of `card` for callers who are known: the extended card.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -318,7 +318,7 @@ impl Live {
             return Err(ConfigError::UnsupportedVersion(live.version));
         }
         for field in ["name", "description", "version", "skills"] {
-            if live.card.get(field).is_none() {
+            if !live.card.is_null() && live.card.get(field).is_none() {
                 return Err(invalid(&format!("card.{field}"), "is missing"));
             }
         }

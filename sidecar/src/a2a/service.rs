@@ -21,7 +21,7 @@ use super::edge::Edge;
 use super::executor::{Executor, Timing};
 use super::gate::Gate;
 use super::handover::Request;
-use super::ids::{Trace, is_task_id, task_id, uuid};
+use super::ids::{Trace, is_task_id, ordered, task_id, uuid};
 use super::job::{Job, Kind as JobKind, Mode, Teller};
 use super::keys::{self, Keys};
 use super::lane::{Entry, Lanes};
@@ -265,7 +265,7 @@ impl Tasks {
         let (message, caller) = (&params.message, &call.caller.key);
         let context: Arc<str> = match &message.context_id {
             Some(id) => id.as_ref().into(),
-            None => uuid().into(),
+            None => ordered().into(),
         };
         let lane = self.enter(id, &context, caller)?;
         let conversation = if message.context_id.is_some() {

@@ -37,11 +37,15 @@ pub(super) fn count(db: &rusqlite::Connection) -> rusqlite::Result<Counts> {
     })
 }
 
-/// Forgets a task; its context stays.
+/// How many tasks a context has; nothing if it is no more.
+pub(super) fn tasks_of(db: &rusqlite::Connection, c: i64) -> rusqlite::Result<Option<i64>> {
+    db.prepare_cached("SELECT tasks FROM contexts WHERE c = ?")?.query_row([c], |r| r.get(0)).optional()
+}
+
+/// Forgets a task as `head` says that it is; its context stays.
 pub(super) fn remove(db: &mut Db, head: &Head, told: &mut Told) -> Result<(), Fail> {
     let sql = &db.sql;
-    let logged: i64 =
-        sql.prepare_cached("DELETE FROM tasks WHERE n = ? RETURNING logged")?.query_row([head.n], |r| r.get(0))?;
+    sql.prepare_cached("DELETE FROM tasks WHERE n = ?")?.execute([head.n])?;
     sql.prepare_cached("DELETE FROM events WHERE e BETWEEN ? AND ?")?
         .execute([event_number(head.n, 0), event_number(head.n, u64::MAX)])?;
     if head.snapshot > 0 {
@@ -50,13 +54,12 @@ pub(super) fn remove(db: &mut Db, head: &Head, told: &mut Told) -> Result<(), Fa
     if head.receivers > 0 {
         sql.prepare_cached("DELETE FROM push WHERE n = ?")?.execute([head.n])?;
     }
-    let idle: Option<i64> = sql
-        .prepare_cached("UPDATE contexts SET tasks = tasks - 1 WHERE c = ? RETURNING tasks = 0")?
-        .query_row([head.c], |r| r.get(0))
-        .optional()?;
-    db.counts.idle += idle.map_or(0, uint);
+    if let Some(tasks) = tasks_of(sql, head.c)? {
+        sql.prepare_cached("UPDATE contexts SET tasks = ? WHERE c = ?")?.execute([tasks - 1, head.c])?;
+        db.counts.idle += u64::from(tasks == 1);
+    }
     db.counts.tasks = db.counts.tasks.saturating_sub(1);
-    db.counts.bytes = db.counts.bytes.saturating_sub(uint(logged));
+    db.counts.bytes = db.counts.bytes.saturating_sub(head.logged);
     let (task, caller) = (Arc::clone(&head.id), Arc::clone(&head.caller));
     told.moved.push(Moved { task, caller, from: Some(head.state), to: None });
     Ok(())
@@ -80,9 +83,10 @@ pub(super) fn make_room(
     told: &mut Told,
 ) -> Result<(), Fail> {
     let most = bounds.tasks.saturating_sub(1);
+    // Some at once: what lies together goes together.
+    let more = (bounds.tasks / 64).min(63);
     if db.counts.tasks > most || db.counts.bytes > MAX_BYTES {
-        // Some at once: what lies together goes together.
-        let over = db.counts.tasks.saturating_sub(most).max(1) + (bounds.tasks / 64).min(63);
+        let over = db.counts.tasks.saturating_sub(most).max(1) + more;
         let ended = ended(db, None, usize::try_from(over).unwrap_or(usize::MAX))?;
         // What must not be done is found out before anything is written.
         if db.counts.tasks.saturating_sub(ended.len() as u64) > most {
@@ -102,7 +106,7 @@ pub(super) fn make_room(
     }
     let over = db.counts.idle.saturating_sub(bounds.tasks);
     if over > 0 {
-        forget_contexts(db, i64::MAX, keep, usize::try_from(over).unwrap_or(usize::MAX).min(SWEEP))?;
+        forget_contexts(db, i64::MAX, keep, usize::try_from(over + more).unwrap_or(usize::MAX).min(SWEEP))?;
     }
     Ok(())
 }

@@ -132,6 +132,7 @@ pub(super) struct Head {
     pub key: Option<String>,
     pub snapshot: u64,
     pub first: u64,
+    pub logged: u64,
 }
 
 impl Head {
@@ -150,6 +151,7 @@ impl Head {
             key: row.get("key")?,
             snapshot: uint(row.get("snapshot")?),
             first: uint(row.get("first")?),
+            logged: uint(row.get("logged")?),
         };
         Ok((head, row.get("state")?))
     }

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, named_params, params};
 
 use super::super::clock::later;
 use super::super::{Event, KEY_RETENTION, Key, PushConfig, PushWork, StoreError};
-use super::house::{Bounds, make_room};
+use super::house::{Bounds, make_room, tasks_of};
 use super::rows::{
     Fail, Head, MAX_VERSION, RECEIVER, event_number, int, key, len, newest, put_receiver, receiver, uint,
 };
@@ -112,6 +112,10 @@ fn write_context(db: &Connection, c: i64, conversation: &Conversation, at: Times
     Ok(())
 }
 
+fn is_there(db: &Connection, task: &str) -> Result<bool, Fail> {
+    Ok(db.prepare_cached("SELECT 1 FROM tasks WHERE id = ?")?.exists([task])?)
+}
+
 fn write_event(db: &Connection, n: i64, row: &Row, writer: Option<&Arc<str>>) -> Result<(), Fail> {
     db.prepare_cached("INSERT INTO events (e, at, writer, change) VALUES (?, ?, ?, ?)")?.execute(params![
         event_number(n, row.event.version),
@@ -132,7 +136,9 @@ pub(super) fn create(
     bounds: Bounds,
 ) -> Result<(Arc<Task>, Told), Fail> {
     let now = task.since;
-    if let Some(head) = Head::by_id(&db.sql, &task.id)? {
+    if is_there(&db.sql, &task.id)?
+        && let Some(head) = Head::by_id(&db.sql, &task.id)?
+    {
         let there = head.load(&db.sql, head.version)?;
         let mine = there.version == 1 && there.owner == task.owner;
         return if mine {
@@ -151,11 +157,9 @@ pub(super) fn create(
             conversation.push(message);
         }
         write_context(&db.sql, c, &conversation, now)?;
-        let idle: i64 = db
-            .sql
-            .prepare_cached("UPDATE contexts SET tasks = tasks + 1 WHERE c = ? RETURNING tasks = 1")?
-            .query_row([c], |r| r.get(0))?;
-        db.counts.idle = db.counts.idle.saturating_sub(uint(idle));
+        let tasks = tasks_of(&db.sql, c)?.unwrap_or_default();
+        db.sql.prepare_cached("UPDATE contexts SET tasks = ? WHERE c = ?")?.execute([tasks + 1, c])?;
+        db.counts.idle = db.counts.idle.saturating_sub(u64::from(tasks == 0));
         c
     } else {
         let mut conversation = Conversation::default();
@@ -173,13 +177,22 @@ pub(super) fn create(
     db.sql
         .prepare_cached(
             "INSERT INTO tasks (id, c, caller, context, version, epoch, owner, state, since, revealed, key, receivers, logged, fresh)
-             VALUES (:id, :c, :caller, :context, 1, :epoch, :owner, :state, :since, :revealed, :key, :receivers, :bytes, :bytes)",
+             VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12)",
         )?
-        .execute(named_params! {
-            ":id": task.id, ":c": c, ":caller": task.caller, ":context": task.context_id, ":epoch": int(task.epoch),
-            ":owner": task.owner, ":state": task.state as i64, ":since": now.as_microsecond(), ":revealed": task.revealed,
-            ":key": key.map(|k| &k.id), ":receivers": i64::from(push.is_some()), ":bytes": len(bytes),
-        })?;
+        .execute(params![
+            task.id,
+            c,
+            task.caller,
+            task.context_id,
+            int(task.epoch),
+            task.owner,
+            task.state as i64,
+            now.as_microsecond(),
+            task.revealed,
+            key.map(|k| &k.id),
+            i64::from(push.is_some()),
+            len(bytes),
+        ])?;
     let n = db.sql.last_insert_rowid();
     write_event(&db.sql, n, &row, task.owner.as_ref())?;
     use_key(db, key, &task.id, now)?;
@@ -244,37 +257,44 @@ pub(super) fn append(db: &mut Db, a: Append) -> Result<(Arc<Task>, Told), Fail> 
         return Err(StoreError::Full(format!("a task has at most {MAX_VERSION} versions")).into());
     }
     let bytes = row.json.len() + EVENT_OVERHEAD;
-    let updated = db
+    // Two statements and not one that returns what it changed: that would make a table of its own for it each time.
+    let found = db
         .sql
         .prepare_cached(
-            "UPDATE tasks SET version = :version, epoch = :epoch, owner = :owner, state = :state, since = :since,
-                 revealed = :revealed, logged = logged + :bytes, fresh = fresh + :bytes
-             WHERE id = :id AND version = :seen_version AND epoch = :seen_epoch AND owner IS :seen_owner
-             RETURNING n, receivers, snapshot, snapshot_bytes, first, logged, fresh",
+            "SELECT n, receivers, snapshot, snapshot_bytes, first, logged, fresh FROM tasks
+             WHERE id = ? AND version = ? AND epoch = ? AND owner IS ?",
         )?
-        .query_row(
-            named_params! {
-                ":version": int(next.version), ":epoch": int(next.epoch), ":owner": next.owner,
-                ":state": next.state as i64, ":since": next.since.as_microsecond(), ":revealed": next.revealed,
-                ":bytes": len(bytes), ":id": seen.id, ":seen_version": int(seen.version),
-                ":seen_epoch": int(seen.epoch), ":seen_owner": seen.owner,
-            },
-            |r| {
-                let n: i64 = r.get(0)?;
-                Ok((
-                    n,
-                    r.get::<_, i64>(1)?,
-                    [uint(r.get(2)?), uint(r.get(3)?), uint(r.get(4)?)],
-                    uint(r.get(5)?),
-                    uint(r.get(6)?),
-                ))
-            },
-        )
+        .query_row(params![seen.id, int(seen.version), int(seen.epoch), seen.owner], |r| {
+            let n: i64 = r.get(0)?;
+            Ok((
+                n,
+                r.get::<_, i64>(1)?,
+                [uint(r.get(2)?), uint(r.get(3)?), uint(r.get(4)?)],
+                uint(r.get(5)?) + bytes as u64,
+                uint(r.get(6)?) + bytes as u64,
+            ))
+        })
         .optional()?;
-    let Some((n, receivers, [snapshot, snapshot_bytes, first], logged, fresh)) = updated else {
+    let Some((n, receivers, [snapshot, snapshot_bytes, first], logged, fresh)) = found else {
         seen.check(&db.sql)?;
         return Err(StoreError::Damaged(format!("task {} is and is not as it was seen", seen.id)).into());
     };
+    db.sql
+        .prepare_cached(
+            "UPDATE tasks SET version = ?, epoch = ?, owner = ?, state = ?, since = ?, revealed = ?, logged = ?, fresh = ?
+             WHERE n = ?",
+        )?
+        .execute(params![
+            int(next.version),
+            int(next.epoch),
+            next.owner,
+            next.state as i64,
+            next.since.as_microsecond(),
+            next.revealed,
+            int(logged),
+            int(fresh),
+            n
+        ])?;
     write_event(&db.sql, n, &row, writer.as_ref())?;
     remember(&db.sql, &next, row.event.change.message.as_ref(), memo.as_ref(), now)?;
     use_key(db, key.as_ref(), &next.id, now)?;

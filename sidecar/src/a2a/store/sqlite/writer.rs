@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use outrigger_protocol::a2a::state::State;
 use outrigger_protocol::a2a::task::Task;
@@ -18,6 +19,11 @@ use crate::a2a::metrics::Metrics;
 pub(super) const MAX_WAITING: usize = 1_024;
 /// Most writes of one transaction.
 const MAX_BATCH: usize = 256;
+/// Transactions that are written and not told yet.
+const MAX_UNTOLD: usize = 16;
+/// After a transaction of several writes, the next one waits so long for more of them: callers come together then, and
+/// what a transaction costs is the same for few writes and for many. A caller who is alone does not wait.
+const GATHER: Duration = Duration::from_micros(100);
 
 /// What the rest of the process may know without a read.
 pub(super) struct Shared {
@@ -68,6 +74,21 @@ pub(super) struct Told {
     pub hint: bool,
 }
 
+/// What was written together, or why it was not.
+struct Done {
+    finish: Vec<Finish>,
+    failure: Option<StoreError>,
+}
+
+impl Done {
+    /// Tells everybody.
+    fn tell(self) {
+        for told in self.finish {
+            told(self.failure.as_ref().map_or(Ok(()), |e| Err(copy(e))));
+        }
+    }
+}
+
 type Finish = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 type Job = Box<dyn FnOnce(&mut Db) -> Result<Finish, Fail> + Send>;
 
@@ -75,11 +96,20 @@ type Job = Box<dyn FnOnce(&mut Db) -> Result<Finish, Fail> + Send>;
 pub(super) struct Writer(mpsc::Sender<Job>);
 
 impl Writer {
-    /// Starts the thread; it ends when the way to it is gone and all that waited is written.
+    /// Starts the thread; it ends when the way to it is gone and all that waited is written. What was written is told
+    /// by a task of the runtime, if there is one: the thread wakes it once, not once for each caller.
     pub(super) fn start(db: Db, keep: impl Send + 'static) -> std::io::Result<Self> {
         let (jobs, waiting) = mpsc::channel(MAX_WAITING);
+        let (done, mut untold) = mpsc::channel::<Done>(MAX_UNTOLD);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                while let Some(done) = untold.recv().await {
+                    done.tell();
+                }
+            });
+        }
         std::thread::Builder::new().name("task-store".into()).spawn(move || {
-            work(db, waiting);
+            work(db, waiting, &done);
             drop(keep);
         })?;
         Ok(Self(jobs))
@@ -118,23 +148,33 @@ impl Writer {
     }
 }
 
-fn work(mut db: Db, mut waiting: mpsc::Receiver<Job>) {
+fn work(mut db: Db, mut waiting: mpsc::Receiver<Job>, tell: &mpsc::Sender<Done>) {
+    let mut last = 1;
     while let Some(first) = waiting.blocking_recv() {
-        let mut batch = Vec::with_capacity(8);
+        let mut batch = Vec::with_capacity(last.max(8));
         batch.push(first);
         // Who was told of the last transaction may have something to write by now: one transaction for all is cheaper.
-        std::thread::yield_now();
+        if last > 1 {
+            std::thread::sleep(GATHER)
+        } else {
+            std::thread::yield_now()
+        }
         while batch.len() < MAX_BATCH
             && let Ok(next) = waiting.try_recv()
         {
             batch.push(next);
         }
-        commit(&mut db, batch);
+        last = batch.len();
+        let done = commit(&mut db, batch);
+        if let Err(mpsc::error::SendError(done)) = tell.blocking_send(done) {
+            // There is no runtime, or it ends.
+            done.tell();
+        }
     }
 }
 
 /// Does writes in one transaction: all of them or none.
-fn commit(db: &mut Db, batch: Vec<Job>) {
+fn commit(db: &mut Db, batch: Vec<Job>) -> Done {
     let before = db.counts;
     let mut finish = Vec::with_capacity(batch.len());
     let mut done = run(db, "BEGIN IMMEDIATE");
@@ -161,10 +201,8 @@ fn commit(db: &mut Db, batch: Vec<Job>) {
         }
         db.counts = before;
     }
-    for told in finish {
-        told(failure.as_ref().map_or(Ok(()), |e| Err(copy(e))));
-    }
-    *db.shared.failure.lock() = failure.map(|e| e.to_string());
+    *db.shared.failure.lock() = failure.as_ref().map(ToString::to_string);
+    Done { finish, failure }
 }
 
 fn run(db: &Db, statement: &str) -> Result<(), Fail> {
