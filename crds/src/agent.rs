@@ -8,7 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{AccessSpec, CardSpec, LimitsSpec, PeerRef, PushSpec, TasksSpec, ToolFilter, ToolsStatus, TurnsSpec, carried, yes};
+use crate::{
+    AccessSpec, CardSpec, LimitsSpec, PeerRef, PushSpec, TasksSpec, ToolFilter, ToolsStatus, TurnsSpec, carried, yes,
+};
 
 /// An A2A agent: a container of the user's, its tools and skills, and the sidecar that speaks A2A for it.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -167,7 +167,10 @@ pub(crate) fn server_template(_: &mut SchemaGenerator) -> Schema {
     if let Some(template) = template.as_object_mut() {
         template.remove("required");
     }
-    described(template, "Labels, annotations, scheduling and the like of the server's own pods; their container is what the rest of the specification says.")
+    described(
+        template,
+        "Labels, annotations, scheduling and the like of the server's own pods; their container is what the rest of the specification says.",
+    )
 }
 
 /// `core/v1` resources of a container.

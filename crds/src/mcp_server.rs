@@ -6,7 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ConfigMapSource, McpAccessFrom, McpProtocolSpec, SecretFolder, ServerProtocol, ServerTools, ToolRules, carried, duration};
+use crate::{
+    ConfigMapSource, McpAccessFrom, McpProtocolSpec, SecretFolder, ServerProtocol, ServerTools, ToolRules, carried,
+    duration,
+};
 
 /// A tool server that speaks the Model Context Protocol: a container in the pods of the Agents that use it, pods of its
 /// own, or a URL elsewhere.
@@ -179,7 +182,10 @@ pub struct PypiPackage {
     #[schemars(length(min = 1, max = 214), regex(pattern = "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"))]
     pub name: String,
     /// Its exact version, such as `2026.1.0`.
-    #[schemars(length(min = 1, max = 128), regex(pattern = "^[0-9]+(\\.[0-9]+)*((a|b|rc)[0-9]+)?(\\.(post|dev)[0-9]+)*$"))]
+    #[schemars(
+        length(min = 1, max = 128),
+        regex(pattern = "^[0-9]+(\\.[0-9]+)*((a|b|rc)[0-9]+)?(\\.(post|dev)[0-9]+)*$")
+    )]
     pub version: String,
 }
 

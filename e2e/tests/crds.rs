@@ -329,7 +329,11 @@ fn servers() -> Vec<Row> {
         ),
         ("/spec/transport", json!({"http": {}}), &["spec.transport.http.port", "Required"]),
         ("/spec/transport", json!({"http": {"port": 19080}}), &["spec.transport.http.port", "listen elsewhere"]),
-        ("/spec/transport", json!({"http": {"port": 80, "path": "mcp"}}), &["spec.transport.http.path", "should match"]),
+        (
+            "/spec/transport",
+            json!({"http": {"port": 80, "path": "mcp"}}),
+            &["spec.transport.http.path", "should match"],
+        ),
         ("/spec/transport", json!({"remote": {}}), &["spec.transport.remote.url", "Required"]),
         ("/spec/transport", json!({"remote": {"url": "ftp://x/"}}), &["spec.transport.remote.url", "should match"]),
         (
@@ -444,11 +448,7 @@ fn package() -> Value {
 
 fn packages() -> Vec<Row> {
     vec![
-        (
-            "/spec/transport",
-            json!({"http": {"port": 8000}}),
-            &["spec.package", "package needs transport.stdio"],
-        ),
+        ("/spec/transport", json!({"http": {"port": 8000}}), &["spec.package", "package needs transport.stdio"]),
         (
             "/spec/package/pypi",
             json!({"name": "x", "version": "1"}),

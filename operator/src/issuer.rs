@@ -71,7 +71,8 @@ impl Issuers {
 pub async fn follow(client: Client, issuers: Issuers, scopes: Scopes, metrics: Metrics, shutdown: CancellationToken) {
     loop {
         let read = tokio::time::timeout(TIMEOUT, read(&client)).await;
-        let read = read.unwrap_or_else(|_| Err(format!("the API server did not answer within {} s", TIMEOUT.as_secs())));
+        let read =
+            read.unwrap_or_else(|_| Err(format!("the API server did not answer within {} s", TIMEOUT.as_secs())));
         metrics.issuer_reads.with_label_values(&[if read.is_ok() { "ok" } else { "error" }]).inc();
         if let Err(error) = &read {
             tracing::warn!(error, "the cluster's token issuer cannot be read");
@@ -92,7 +93,7 @@ async fn get(client: &Client, path: &str) -> Result<Value, String> {
     client.request(request).await.map_err(|e| cut(&format!("{path}: {e}")))
 }
 
-/// Reads both documents (OpenID Connect discovery, RFC 7517) from the API server itself: the address in the first one
+/// Reads both documents (discovery of an issuer, RFC 8414, and its keys, RFC 7517) from the API server itself: the address in the first one
 /// need not be reachable.
 async fn read(client: &Client) -> Result<Issuer, String> {
     let discovery = get(client, "/.well-known/openid-configuration").await?;

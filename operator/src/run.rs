@@ -23,10 +23,10 @@ use crate::caches::{Caches, Guarded, our_objects, strip_deployment, strip_meta, 
 use crate::controller::{self, Context};
 use crate::facts::{self, Facts, Touch};
 use crate::http::Health;
+use crate::issuer::Issuers;
 use crate::metrics::Metrics;
 use crate::plan::ChildKind;
 use crate::report::Reporter;
-use crate::issuer::Issuers;
 use crate::scopes::{Scope, Scopes};
 use crate::settings::Settings;
 use crate::status::write::StatusWriter;

@@ -72,8 +72,7 @@ fn plan_server(server: &MCPServer, agents: &[Agent]) -> Result<Vec<Planned>, Str
         Caller { namespace, agent, tools: a.spec.mcp_servers[0].tools.clone() }
     });
     let checked = plan::check_server(&server.spec, &settings).map_err(|e| format!("{}: {e}", e.reason()))?;
-    let input =
-        StandaloneInput { server, checked, settings: &settings, issuer: &issuer, callers: callers.collect() };
+    let input = StandaloneInput { server, checked, settings: &settings, issuer: &issuer, callers: callers.collect() };
     Ok(plan::standalone(&input).map_err(|e| format!("{}: {e}", e.reason()))?.objects)
 }
 
@@ -189,7 +188,11 @@ fn hashes_follow_the_content_alone() {
         assert_eq!(first, second, "a plan has no clock and no chance in it");
         let mut input = read(&case);
         let standalone = input.standalone().is_some();
-        if standalone { input.servers[0].spec.replicas += 1 } else { input.agents[0].spec.replicas += 1 }
+        if standalone {
+            input.servers[0].spec.replicas += 1;
+        } else {
+            input.agents[0].spec.replicas += 1;
+        }
         let Ok(third) = plan(&input) else {
             assert_eq!(first_strategy(&first), "Recreate", "only a store on a volume refuses a second pod");
             continue;

@@ -48,7 +48,8 @@ impl Health {
     pub fn status(&self) -> PodStatus {
         let service = self.service.as_deref();
         // Where there is no agent none is waited for.
-        let agent = service.map_or_else(|| PartStatus { ready: true, ..PartStatus::default() }, a2a::Service::agent_status);
+        let agent =
+            service.map_or_else(|| PartStatus { ready: true, ..PartStatus::default() }, a2a::Service::agent_status);
         let servers = self.servers.status();
         let skills = self.skills.status();
         let interfaces = service.map(a2a::Service::interfaces).unwrap_or_default();

@@ -157,7 +157,9 @@ impl Door {
         let rules = self.rules();
         let Some(verifier) = &rules.verifier else { return Err(Refused::Unavailable) };
         let token = bearer(headers).ok_or_else(|| {
-            Refused::Unauthenticated("this server is called by the sidecars of Agents, with a token of their own".into())
+            Refused::Unauthenticated(
+                "this server is called by the sidecars of Agents, with a token of their own".into(),
+            )
         })?;
         let identity = verifier.verify(&token).await.map_err(|denied| match denied {
             Denied::Invalid(why) => Refused::Unauthenticated(format!("the token is not accepted: {why}")),

@@ -119,7 +119,10 @@ impl Under {
 async fn an_agent_that_is_named_is_let_in_as_itself() {
     let under = test(live(jwks("es256"), &[SELLER]));
     let (status, _, body) = under.call("/mcp/news", Some(&token("es256", |_| {}))).await;
-    assert_eq!((status, body.as_str()), (StatusCode::OK, r#"system:serviceaccount:shop:seller ["search_*"] "localhost""#));
+    assert_eq!(
+        (status, body.as_str()),
+        (StatusCode::OK, r#"system:serviceaccount:shop:seller ["search_*"] "localhost""#)
+    );
     assert!((under.admissions("ok") - 1.0).abs() < 0.1);
 }
 
@@ -140,7 +143,11 @@ async fn whoever_does_not_prove_itself_is_refused() {
     ];
     for (token, why) in refused {
         let (status, headers, body) = under.call("/mcp/news", token).await;
-        assert_eq!((status, headers["www-authenticate"].to_str().unwrap()), (StatusCode::UNAUTHORIZED, "Bearer"), "{why}");
+        assert_eq!(
+            (status, headers["www-authenticate"].to_str().unwrap()),
+            (StatusCode::UNAUTHORIZED, "Bearer"),
+            "{why}"
+        );
         let body: Value = serde_json::from_str(&body).unwrap();
         assert!(body["error"]["message"].as_str().unwrap().contains(why), "{body} has {why}");
         assert_eq!(body["error"]["data"]["reason"], "Unauthenticated");

@@ -96,7 +96,8 @@ fn find_server<'a>(
     let namespace = used.namespace.as_deref().unwrap_or(&owner.namespace);
     let is_ours = namespace == owner.namespace;
     let missing = || {
-        let what = format!("MCPServer {name} is not in namespace {namespace}: create it, or remove it from spec.mcpServers");
+        let what =
+            format!("MCPServer {name} is not in namespace {namespace}: create it, or remove it from spec.mcpServers");
         ("MCPServerNotFound", what)
     };
     let server = if is_ours {

@@ -155,8 +155,10 @@ async fn tell(
     let newest: Option<MCPServerStatus> = context.statuses.newest(&owner.uid, version, server.status.clone());
     let base = MCPServer { status: newest.clone(), ..server.clone() };
     let new = status(&base, seen, &now());
-    let result =
-        context.statuses.write::<MCPServer, _>(&owner.name, &owner.namespace, &owner.uid, newest.as_ref(), &new).await?;
+    let result = context
+        .statuses
+        .write::<MCPServer, _>(&owner.name, &owner.namespace, &owner.uid, newest.as_ref(), &new)
+        .await?;
     let before = newest.map(|s| s.conditions).unwrap_or_default();
     match result {
         Written::Yes => done.notes.extend(transition(&before, &new.conditions, "Ready")),

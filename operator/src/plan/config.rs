@@ -118,7 +118,11 @@ pub(super) fn server(input: &ServerInput<'_>, settings: &Settings) -> Server {
     } else if !input.here {
         Reach::Service { url: server_url(name, input.namespace, settings) }
     } else if let Some(http) = &transport.http {
-        Reach::Http { container: container(), port: u16::try_from(http.port).unwrap_or_default(), path: http.path.clone() }
+        Reach::Http {
+            container: container(),
+            port: u16::try_from(http.port).unwrap_or_default(),
+            path: http.path.clone(),
+        }
     } else {
         Reach::Stdio { container: container(), socket: format!("{TOOLS_DIR}/{name}/{SHIM_SOCKET}") }
     };

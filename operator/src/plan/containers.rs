@@ -1,8 +1,8 @@
 //! The containers of a pod: the user's with what we add, the sidecar, the tools.
 
 use outrigger_protocol::config::{
-    A2A_PORT, ADMIN_PORT, AGENT_DIR, DRAIN_HEADER, IDENTITY_AUDIENCE, SHIM_SOCKET, SKILL_SOURCES, SKILLS_DIR, TOKEN_FILE, TOOLS_DIR,
-    URLS_FILE,
+    A2A_PORT, ADMIN_PORT, AGENT_DIR, DRAIN_HEADER, IDENTITY_AUDIENCE, SHIM_SOCKET, SKILL_SOURCES, SKILLS_DIR,
+    TOKEN_FILE, TOOLS_DIR, URLS_FILE,
 };
 use serde_json::{Map, Value, json};
 
@@ -163,7 +163,8 @@ pub(super) fn sidecar(
     let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}});
     let scratch = "outrigger-tmp-outrigger";
     volumes.push(super::merge::empty_dir(scratch, &json!({})));
-    let mut mounts = vec![mount(BOOT_VOLUME, BOOT_DIR, true), mount(LIVE_VOLUME, LIVE_DIR, true), mount(scratch, "/tmp", false)];
+    let mut mounts =
+        vec![mount(BOOT_VOLUME, BOOT_DIR, true), mount(LIVE_VOLUME, LIVE_DIR, true), mount(scratch, "/tmp", false)];
     mounts.extend(more_mounts);
     let mut env = vec![
         field("POD_NAME", "metadata.name"),

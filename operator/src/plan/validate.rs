@@ -6,8 +6,8 @@ use outrigger_crds::AgentSpec;
 use outrigger_protocol::config::Runtime;
 use serde_json::Value;
 
-use super::{PlanError, ServerInput};
 use super::merge::{items, text};
+use super::{PlanError, ServerInput};
 use crate::names;
 
 /// The one runtime that is set.

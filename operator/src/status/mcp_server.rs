@@ -60,10 +60,8 @@ pub fn status(server: &MCPServer, seen: &Seen, now: &Time) -> MCPServerStatus {
     let ready = instances.iter().filter(|(_, s)| s.is_some_and(|s| s.part.ready)).count();
     let newest = instances.iter().filter_map(|(_, s)| *s).find(|s| s.part.ready);
     let text = |t: &str| (!t.is_empty()).then(|| t.to_owned());
-    let said = vec![
-        ("Accepted", accepted(seen)),
-        ("Ready", is_ready(server, seen, place, &container, &instances, ready)),
-    ];
+    let said =
+        vec![("Accepted", accepted(seen)), ("Ready", is_ready(server, seen, place, &container, &instances, ready))];
     let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
     let of_deployment = seen.deployment.as_deref().and_then(|d| d.status.as_ref());
     MCPServerStatus {
@@ -189,19 +187,21 @@ fn pods_refused(deployment: &Deployment) -> Option<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use outrigger_protocol::status::{PartStatus, PodPhase, PodStatus};
+    use outrigger_protocol::status::{CardStatus, ConfigStatus, PartStatus, PodPhase, PodStatus};
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn server(spec: Value) -> MCPServer {
+    fn server(spec: &Value) -> MCPServer {
         let manifest = json!({"apiVersion": "outrigger.dev/v1alpha1", "kind": "MCPServer",
             "metadata": {"name": "time", "namespace": "shop", "generation": 1}, "spec": spec});
         serde_json::from_value(manifest).unwrap()
     }
 
     fn standalone(replicas: i32) -> MCPServer {
-        server(json!({"transport": {"stdio": {}}, "placement": "Standalone", "replicas": replicas, "image": "i", "command": ["c"]}))
+        server(
+            &json!({"transport": {"stdio": {}}, "placement": "Standalone", "replicas": replicas, "image": "i", "command": ["c"]}),
+        )
     }
 
     fn now() -> Time {
@@ -225,12 +225,12 @@ mod tests {
             Ok(Arc::new(PodStatus {
                 version: "0".into(),
                 phase: PodPhase::Ready,
-                config: Default::default(),
-                card: Default::default(),
+                config: ConfigStatus::default(),
+                card: CardStatus::default(),
                 agent: PartStatus { ready: true, ..PartStatus::default() },
                 servers: vec![server],
                 skills: vec![],
-                store: Default::default(),
+                store: PartStatus::default(),
                 interfaces: vec![],
                 push_dead_letters: 0,
                 agent_exposed: false,
@@ -249,7 +249,10 @@ mod tests {
     fn a_standalone_server_needs_no_agent() {
         let mut seen = Seen { pods: vec![pod("a", Some(said(true, "", 0))), pod("b", None)], ..Seen::default() };
         let (yes, reason, message) = ready(&standalone(1), &seen);
-        assert_eq!((yes.as_str(), reason.as_str(), message.as_str()), ("True", "InstancesReady", "1 of 2 instances ready"));
+        assert_eq!(
+            (yes.as_str(), reason.as_str(), message.as_str()),
+            ("True", "InstancesReady", "1 of 2 instances ready")
+        );
         assert_eq!(ready(&standalone(2), &seen).1, "InstancesStarting");
         seen.pods.push(pod("c", Some(said(false, "it does not start", 3))));
         assert_eq!(ready(&standalone(3), &seen).1, "ToolNotReady");
@@ -271,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_remote_server_is_as_the_pods_that_use_it_say() {
-        let remote = server(json!({"transport": {"remote": {"url": "https://x/"}}}));
+        let remote = server(&json!({"transport": {"remote": {"url": "https://x/"}}}));
         assert_eq!(ready(&remote, &Seen::default()).1, "NotUsed");
         let pods = vec![pod("a", Some(said(true, "", 0))), pod("b", None)];
         let seen = Seen { agents: 1, wanted: 2, pods, ..Seen::default() };
