@@ -132,10 +132,11 @@ impl Opened {
     pub async fn next(&mut self) -> Option<Result<Bytes, Error>> {
         loop {
             match self.body.frame().await {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => return Some(Ok(data)),
-                    Err(_) => {}
-                },
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Some(Ok(data));
+                    }
+                }
                 Some(Err(e)) => {
                     self.connection = None;
                     return Some(Err(Error::Broken(connect::cause(&e))));

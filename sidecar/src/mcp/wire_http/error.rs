@@ -1,7 +1,5 @@
 //! Why a server over HTTP did not take or answer a message, in words that say where to look.
 
-use http::StatusCode;
-
 use crate::outbound;
 
 /// A failure of one message, or of the whole connection. The variant is the reason.
@@ -72,12 +70,18 @@ impl Error {
         }
     }
 
-    /// Whether the server is to blame and not the message: it counts against its health.
-    pub fn is_outage(&self) -> bool {
+    /// Whether the server is gone, as far as this connection is concerned: no other message will fare better.
+    pub fn is_gone(&self) -> bool {
         matches!(
             self,
-            Self::Unreachable(_) | Self::AddressRefused(_) | Self::Tls(_) | Self::Unauthorized(_) | Self::Forbidden(..)
-        ) || matches!(self, Self::Status(code, _) if *code >= StatusCode::INTERNAL_SERVER_ERROR.as_u16())
+            Self::Unreachable(_)
+                | Self::AddressRefused(_)
+                | Self::Tls(_)
+                | Self::Unauthorized(_)
+                | Self::Forbidden(..)
+                | Self::Redirected(_)
+                | Self::SessionLost(_)
+        )
     }
 }
 

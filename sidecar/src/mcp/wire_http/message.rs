@@ -70,30 +70,30 @@ mod tests {
 
     use super::*;
 
-    fn sketch(method: &str, params: serde_json::Value) -> Sketch {
+    fn sketch(method: &str, params: &serde_json::Value) -> Sketch {
         Sketch::of(&json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).to_string()).unwrap()
     }
 
     #[test]
     fn the_body_stands_in_the_headers_of_a_request_without_a_handshake() {
         let meta = json!({REVISION_KEY: "2026-07-28"});
-        let of = |method: &str, params: serde_json::Value| {
+        let of = |method: &str, params: &serde_json::Value| {
             let headers = sketch(method, params).modern.unwrap();
             let text = |name: &str| headers.get(name).map(|v| v.to_str().unwrap().to_owned());
             (text("mcp-protocol-version").unwrap(), text("mcp-method").unwrap(), text("mcp-name"))
         };
-        let call = of("tools/call", json!({"name": "add", "_meta": meta}));
+        let call = of("tools/call", &json!({"name": "add", "_meta": meta}));
         assert_eq!(call, ("2026-07-28".into(), "tools/call".into(), Some("add".into())));
-        assert_eq!(of("resources/read", json!({"uri": "file:///a b", "_meta": meta})).2.unwrap(), "file:///a b");
-        assert_eq!(of("tools/call", json!({"name": "größe", "_meta": meta})).2.unwrap(), "=?base64?Z3LDtsOfZQ==?=");
-        assert_eq!(of("tools/call", json!({"name": "=?x", "_meta": meta})).2.unwrap(), "=?base64?PT94?=");
-        assert_eq!(of("tools/list", json!({"_meta": meta})).2, None);
+        assert_eq!(of("resources/read", &json!({"uri": "file:///a b", "_meta": meta})).2.unwrap(), "file:///a b");
+        assert_eq!(of("tools/call", &json!({"name": "größe", "_meta": meta})).2.unwrap(), "=?base64?Z3LDtsOfZQ==?=");
+        assert_eq!(of("tools/call", &json!({"name": "=?x", "_meta": meta})).2.unwrap(), "=?base64?PT94?=");
+        assert_eq!(of("tools/list", &json!({"_meta": meta})).2, None);
     }
 
     #[test]
     fn other_messages_have_no_such_headers() {
-        assert_eq!(sketch("tools/call", json!({"name": "add"})).modern, None);
-        assert_eq!(sketch("tools/call", json!({"_meta": {REVISION_KEY: "2025-11-25"}})).modern, None);
+        assert_eq!(sketch("tools/call", &json!({"name": "add"})).modern, None);
+        assert_eq!(sketch("tools/call", &json!({"_meta": {REVISION_KEY: "2025-11-25"}})).modern, None);
         let response = Sketch::of(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#).unwrap();
         assert_eq!((response.id, &*response.method), (None, ""));
         assert_eq!(Sketch::of("[]"), None);

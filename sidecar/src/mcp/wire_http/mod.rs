@@ -119,9 +119,14 @@ impl Wire {
         }
     }
 
-    /// Ends the connection, and the session with it if the server hears of it in time.
-    pub async fn close(self) {
+    /// Takes and hands on no more messages; the server is not told.
+    pub fn stop(&self) {
         self.shared.stop.cancel();
+    }
+
+    /// Ends the connection, and the session with it if the server hears of it in time.
+    pub async fn close(&self) {
+        self.stop();
         let goodbye = self.shared.headers(None).0;
         if goodbye.contains_key(outrigger_protocol::mcp::SESSION_HEADER) {
             let limit = self.shared.upstream.timing.close;
