@@ -42,6 +42,7 @@ test-full: test ## wide matrices and soaks: fuzzing, other Kubernetes versions, 
 	FUZZ_SECONDS=60 $(STAGE) "fuzzing" cargo test --locked -p outrigger-protocol --test fuzz
 	$(STAGE) "test bed" e2e/cluster/selftest
 	VARIANTS=all CASES=2000 $(STAGE) "conformance, wide" e2e/conformance/run matrix transparency
+	CELLS=all $(STAGE) "MCP clients and servers, all pairs" e2e/mcp/run matrix
 	KUBE=1.34 $(STAGE) "bad manifests on 1.34" e2e/with-light cargo test --locked -p outrigger-e2e --features light --test crds
 	KUBE=1.37 $(STAGE) "bad manifests on 1.37" e2e/with-light cargo test --locked -p outrigger-e2e --features light --test crds
 	KUBE=1.34 FILTER=shared:: $(STAGE) "end to end on 1.34" e2e/with-cluster e2e/run

@@ -93,7 +93,7 @@ async fn get(client: &Client, path: &str) -> Result<Value, String> {
     client.request(request).await.map_err(|e| cut(&format!("{path}: {e}")))
 }
 
-/// Reads both documents (OpenID Connect discovery, RFC 7517) from the API server itself: the address in the first one
+/// Reads both documents (discovery of an issuer, RFC 8414, and its keys, RFC 7517) from the API server itself: the address in the first one
 /// need not be reachable.
 async fn read(client: &Client) -> Result<Issuer, String> {
     let discovery = get(client, "/.well-known/openid-configuration").await?;

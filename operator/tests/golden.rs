@@ -189,9 +189,9 @@ fn hashes_follow_the_content_alone() {
         let mut input = read(&case);
         let standalone = input.standalone().is_some();
         if standalone {
-            input.servers[0].spec.replicas += 1
+            input.servers[0].spec.replicas += 1;
         } else {
-            input.agents[0].spec.replicas += 1
+            input.agents[0].spec.replicas += 1;
         }
         let Ok(third) = plan(&input) else {
             assert_eq!(first_strategy(&first), "Recreate", "only a store on a volume refuses a second pod");

@@ -3,9 +3,9 @@
 import sys
 import time
 
-from . import suite
+from . import matrix, selfcheck, suite
 
-PARTS = {"suite": suite}
+PARTS = {"self": selfcheck, "suite": suite, "matrix": matrix}
 
 
 def main(words):

@@ -84,14 +84,14 @@ pub(super) fn template(input: &AgentInput<'_>, identity: &Identity, boot_config_
 pub(super) fn tool(
     server: &ServerInput<'_>,
     settings: &Settings,
-    token: &str,
-    taken: &mut BTreeSet<String>,
+    drain_token: &str,
+    names_taken: &mut BTreeSet<String>,
     volumes: &mut Vec<Value>,
 ) -> Option<Value> {
     let launch = server.launch_in_pod()?;
-    let renames = tool_volumes(server, taken, volumes);
+    let renames = tool_volumes(server, names_taken, volumes);
     let name_in_pod = |name: &str| renames.get(name).cloned().unwrap_or_else(|| name.to_owned());
-    Some(containers::tool(server, launch, settings, &name_in_pod, token, volumes))
+    Some(containers::tool(server, launch, settings, &name_in_pod, drain_token, volumes))
 }
 
 /// Quantities as the API server keeps them.

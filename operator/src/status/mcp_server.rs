@@ -187,12 +187,12 @@ fn pods_refused(deployment: &Deployment) -> Option<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use outrigger_protocol::status::{PartStatus, PodPhase, PodStatus};
+    use outrigger_protocol::status::{CardStatus, ConfigStatus, PartStatus, PodPhase, PodStatus};
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn server(spec: Value) -> MCPServer {
+    fn server(spec: &Value) -> MCPServer {
         let manifest = json!({"apiVersion": "outrigger.dev/v1alpha1", "kind": "MCPServer",
             "metadata": {"name": "time", "namespace": "shop", "generation": 1}, "spec": spec});
         serde_json::from_value(manifest).unwrap()
@@ -200,7 +200,7 @@ mod tests {
 
     fn standalone(replicas: i32) -> MCPServer {
         server(
-            json!({"transport": {"stdio": {}}, "placement": "Standalone", "replicas": replicas, "image": "i", "command": ["c"]}),
+            &json!({"transport": {"stdio": {}}, "placement": "Standalone", "replicas": replicas, "image": "i", "command": ["c"]}),
         )
     }
 
@@ -225,12 +225,12 @@ mod tests {
             Ok(Arc::new(PodStatus {
                 version: "0".into(),
                 phase: PodPhase::Ready,
-                config: Default::default(),
-                card: Default::default(),
+                config: ConfigStatus::default(),
+                card: CardStatus::default(),
                 agent: PartStatus { ready: true, ..PartStatus::default() },
                 servers: vec![server],
                 skills: vec![],
-                store: Default::default(),
+                store: PartStatus::default(),
                 interfaces: vec![],
                 push_dead_letters: 0,
                 agent_exposed: false,
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_remote_server_is_as_the_pods_that_use_it_say() {
-        let remote = server(json!({"transport": {"remote": {"url": "https://x/"}}}));
+        let remote = server(&json!({"transport": {"remote": {"url": "https://x/"}}}));
         assert_eq!(ready(&remote, &Seen::default()).1, "NotUsed");
         let pods = vec![pod("a", Some(said(true, "", 0))), pod("b", None)];
         let seen = Seen { agents: 1, wanted: 2, pods, ..Seen::default() };
