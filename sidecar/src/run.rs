@@ -166,7 +166,7 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
     tasks.spawn(live.follow(stop.clone()));
     tasks.spawn(skills.follow(stop.clone()));
     tasks.spawn(service.prove(A2A_PORT, stop.clone()));
-    tasks.spawn(serve(a2a_listener, service.router(), metrics.clone(), stop.clone()));
+    tasks.spawn(serve(a2a_listener, service.served(), metrics.clone(), stop.clone()));
     tasks.spawn(serve(local_listener, local, metrics.clone(), stop.clone()));
     // The admin port outlives the others: probes and drain hooks need it to the end.
     let admin_stop = CancellationToken::new();

@@ -2,6 +2,7 @@
 //! the [`Reply`]. What is the same for all of them is here: version, extensions, identity, tenant, counting.
 
 mod body;
+mod direct;
 mod events;
 pub mod grpc;
 mod http_json;
@@ -32,6 +33,7 @@ use super::call::{Answer, Body as ReplyBody, Call, Caller, Reply};
 use super::edge::Edge;
 use super::ids::Trace;
 use super::service::Tasks;
+pub use direct::Direct;
 use events::Opened;
 use meter::Meter;
 
