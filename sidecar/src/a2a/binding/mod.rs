@@ -2,6 +2,7 @@
 //! the [`Reply`]. What is the same for all of them is here: version, extensions, identity, tenant, counting.
 
 mod body;
+mod direct;
 mod events;
 pub mod grpc;
 mod http_json;
@@ -33,6 +34,7 @@ use super::call::{Answer, Body as ReplyBody, Call, Caller, Reply, Used};
 use super::edge::Edge;
 use super::ids::Trace;
 use super::service::Tasks;
+pub use direct::Direct;
 use events::Opened;
 use meter::Meter;
 
