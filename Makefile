@@ -1,11 +1,11 @@
 # Each line is a command one could type. Heavy outputs go to $OUTRIGGER_CACHE (default ~/.cache/outrigger).
 STAGE = scripts/stage
-.PHONY: demo test test-full check unit conformance test-crds chart images e2e generate generate-schema bench cluster-up cluster-down
+.PHONY: demo test test-full check unit conformance mcp-conformance test-crds chart images e2e generate generate-schema bench cluster-up cluster-down
 
 demo: ## the main job on a real cluster: CONTEXT=name uses one that you have
 	e2e/demo
 
-test: check unit conformance chart test-crds images e2e ## everything that must hold at each commit
+test: check unit conformance mcp-conformance chart test-crds images e2e ## everything that must hold at each commit
 
 check: ## format, lints, documentation, licences
 	$(STAGE) "tools" scripts/tools
@@ -19,6 +19,9 @@ unit: ## tests that need no cluster
 
 conformance: ## A2A as clients see it: ACTS, client libraries, a faulty agent, byte transparency, signatures, transcripts
 	$(STAGE) "conformance" e2e/conformance/run all
+
+mcp-conformance: ## MCP as clients see it: the suite against servers of each era, client libraries and real servers
+	$(STAGE) "MCP conformance" e2e/mcp/run all
 
 chart: ## charts and GitOps examples: lint, schema, golden files, health checks
 	$(STAGE) "test bed's programs" e2e/cluster/build
@@ -39,6 +42,7 @@ test-full: test ## wide matrices and soaks: fuzzing, other Kubernetes versions, 
 	FUZZ_SECONDS=60 $(STAGE) "fuzzing" cargo test --locked -p outrigger-protocol --test fuzz
 	$(STAGE) "test bed" e2e/cluster/selftest
 	VARIANTS=all CASES=2000 $(STAGE) "conformance, wide" e2e/conformance/run matrix transparency
+	CELLS=all $(STAGE) "MCP clients and servers, all pairs" e2e/mcp/run matrix
 	KUBE=1.34 $(STAGE) "bad manifests on 1.34" e2e/with-light cargo test --locked -p outrigger-e2e --features light --test crds
 	KUBE=1.37 $(STAGE) "bad manifests on 1.37" e2e/with-light cargo test --locked -p outrigger-e2e --features light --test crds
 	KUBE=1.34 FILTER=shared:: $(STAGE) "end to end on 1.34" e2e/with-cluster e2e/run

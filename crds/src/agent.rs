@@ -8,7 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{AccessSpec, CardSpec, LimitsSpec, PeerRef, PushSpec, TasksSpec, ToolsStatus, TurnsSpec, carried, yes};
+use crate::{
+    AccessSpec, CardSpec, LimitsSpec, PeerRef, PushSpec, TasksSpec, ToolFilter, ToolsStatus, TurnsSpec, carried, yes,
+};
 
 /// An A2A agent: a container of the user's, its tools and skills, and the sidecar that speaks A2A for it.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,7 +57,7 @@ pub struct AgentSpec {
     /// Template of the Agent's pods.
     #[schemars(schema_with = "carried::agent_template")]
     pub template: Value,
-    /// Tool servers, each one container in every pod of the Agent.
+    /// Tool servers: containers of the Agent's pods, or elsewhere, as each `MCPServer` says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
@@ -152,12 +154,20 @@ fn root() -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct McpServerUse {
-    /// Name of an `MCPServer` in the same namespace.
+    /// Name of an `MCPServer`; also the last segment of its URL, so it stands once.
     #[schemars(length(min = 1, max = 52))]
     pub name: String,
-    /// Whether the Agent is ready only when this server is.
+    /// Its namespace, for a Standalone server that lists this Agent in `access.from`. Default this one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub namespace: Option<String>,
+    /// Whether the Agent is rolled out only when this server is accepted, and, for one in its pods, ready only when the
+    /// server is. An outage of a server elsewhere takes no Agent down.
     #[serde(default = "yes")]
     pub required: bool,
+    /// Which of its tools the Agent has, among those that the server's own rules leave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<ToolFilter>,
 }
 
 /// One skill of an Agent.

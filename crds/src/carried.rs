@@ -135,6 +135,44 @@ pub(crate) fn volume_mounts(_: &mut SchemaGenerator) -> Schema {
     described(value, "Where the server's container mounts the volumes.")
 }
 
+/// Fields of a pod's specification that a Standalone server's own pods may have: the rest is ours, or the server's.
+const SERVER_POD_FIELDS: [&str; 16] = [
+    "affinity",
+    "dnsConfig",
+    "dnsPolicy",
+    "enableServiceLinks",
+    "hostAliases",
+    "nodeSelector",
+    "preemptionPolicy",
+    "priority",
+    "priorityClassName",
+    "runtimeClassName",
+    "schedulerName",
+    "schedulingGates",
+    "securityContext",
+    "terminationGracePeriodSeconds",
+    "tolerations",
+    "topologySpreadConstraints",
+];
+
+/// A `PodTemplateSpec` without containers, for the pods of a Standalone server.
+pub(crate) fn server_template(_: &mut SchemaGenerator) -> Schema {
+    let mut template = TEMPLATE.clone();
+    if let Some(spec) = template.pointer_mut("/properties/spec").and_then(Value::as_object_mut) {
+        spec.remove("required");
+        if let Some(fields) = spec.get_mut("properties").and_then(Value::as_object_mut) {
+            fields.retain(|field, _| SERVER_POD_FIELDS.contains(&field.as_str()));
+        }
+    }
+    if let Some(template) = template.as_object_mut() {
+        template.remove("required");
+    }
+    described(
+        template,
+        "Labels, annotations, scheduling and the like of the server's own pods; their container is what the rest of the specification says.",
+    )
+}
+
 /// `core/v1` resources of a container.
 pub(crate) fn resources(_: &mut SchemaGenerator) -> Schema {
     described(container("resources"), "Requests and limits; the chart has defaults.")
@@ -206,6 +244,9 @@ mod tests {
             assert!(container(field).is_object(), "{field}");
         }
         assert!(at("/properties/spec/properties/volumes").is_object());
+        for field in SERVER_POD_FIELDS {
+            assert!(at(&format!("/properties/spec/properties/{field}")).is_object(), "{field}");
+        }
         assert!(at("/properties/spec/properties/imagePullSecrets").is_object());
         let volumes = at("/properties/spec/properties/volumes/items/properties");
         assert!(STORE_SOURCES.iter().all(|s| volumes[s].is_object()));

@@ -151,7 +151,21 @@ fn cards() -> Vec<Row> {
     vec![
         ("/spec/mcpServers", json!([{"name": "a"}, {"name": "a"}]), &["spec.mcpServers[1]", "Duplicate"]),
         ("/spec/mcpServers", json!([{"required": true}]), &["spec.mcpServers[0].name", "Required"]),
-        ("/spec/mcpServers", json!([{"name": "a", "tools": {}}]), &["spec.mcpServers[0].tools", "unknown field"]),
+        (
+            "/spec/mcpServers",
+            json!([{"name": "a", "tools": {"allow": [""]}}]),
+            &["spec.mcpServers[0].tools.allow[0]", "at least 1"],
+        ),
+        (
+            "/spec/mcpServers",
+            json!([{"name": "a", "tools": {"drift": "Warn"}}]),
+            &["spec.mcpServers[0].tools.drift", "unknown field"],
+        ),
+        (
+            "/spec/mcpServers",
+            json!([{"name": "a", "namespace": "Tools"}]),
+            &["spec.mcpServers[0].namespace", "should match"],
+        ),
         ("/spec/skills", json!([{"name": "s"}, {"name": "s"}]), &["spec.skills[1]", "Duplicate"]),
         ("/spec/limits", json!({"turnTimeout": "2 minutes"}), &["spec.limits.turnTimeout", "should match"]),
         (
@@ -293,7 +307,7 @@ fn full_agent() -> Value {
     agent["spec"]["turns"] = json!({"recovery": "Redeliver", "serialize": "Context", "closeOnInterrupted": "None",
         "onDisconnect": "Cancel", "dedupeMessages": true});
     agent["spec"]["limits"] = json!({"streamIdleTimeout": "1m", "asyncIdleTimeout": "1m", "asyncTimeout": "1h", "waitTimeout": "5s",
-        "heartbeat": "1s", "maxTaskBytes": 1024, "maxOpenTasksPerCaller": 1, "maxStreamsPerCaller": 1, "maxStreamsPerTask": 1,
+        "heartbeat": "1s", "maxTaskBytes": 1024, "maxOpenTasksPerCaller": 1, "maxTasksPerCaller": 1, "maxStreamsPerCaller": 1, "maxStreamsPerTask": 1,
         "maxRequestsPerSecond": 1, "requestBurst": 1, "maxPushConfigs": 1});
     agent["spec"]["access"] = json!({"anonymous": true, "apiKeys": {"secretName": "s"}, "jwt": [
         {"issuer": "https://i", "audiences": ["a"], "caFrom": config_map("ca"), "scopes": ["x"]},
@@ -307,8 +321,61 @@ fn full_agent() -> Value {
 fn servers() -> Vec<Row> {
     vec![
         ("/spec/transport", Value::Null, &["spec.transport", "Required"]),
-        ("/spec/transport", json!({}), &["spec.transport", "set transport.stdio: {}"]),
-        ("/spec/image", Value::Null, &["spec.image", "Required"]),
+        ("/spec/transport", json!({}), &["spec.transport", "set exactly one of transport.stdio"]),
+        (
+            "/spec/transport",
+            json!({"stdio": {}, "http": {"port": 8000}}),
+            &["spec.transport", "set exactly one of transport.stdio"],
+        ),
+        ("/spec/transport", json!({"http": {}}), &["spec.transport.http.port", "Required"]),
+        ("/spec/transport", json!({"http": {"port": 19080}}), &["spec.transport.http.port", "listen elsewhere"]),
+        (
+            "/spec/transport",
+            json!({"http": {"port": 80, "path": "mcp"}}),
+            &["spec.transport.http.path", "should match"],
+        ),
+        ("/spec/transport", json!({"remote": {}}), &["spec.transport.remote.url", "Required"]),
+        ("/spec/transport", json!({"remote": {"url": "ftp://x/"}}), &["spec.transport.remote.url", "should match"]),
+        (
+            "/spec/transport",
+            json!({"remote": {"url": "https://a:b@x/mcp"}}),
+            &["spec.transport.remote.url", "should match"],
+        ),
+        (
+            "/spec/transport",
+            json!({"remote": {"url": "https://x/mcp"}}),
+            &["spec", "a remote server has no container: remove image"],
+        ),
+        ("/spec/image", Value::Null, &["spec", "set image or package"]),
+        ("/spec/package", json!({"npm": {"name": "x", "version": "1.0.0"}}), &["spec", "set image or package"]),
+        ("/spec/package", json!({}), &["spec.package", "set package.npm or package.pypi"]),
+        (
+            "/spec/package",
+            json!({"npm": {"name": "x", "version": "latest"}}),
+            &["spec.package.npm.version", "should match"],
+        ),
+        (
+            "/spec/package",
+            json!({"npm": {"name": "../x", "version": "1.0.0"}}),
+            &["spec.package.npm.name", "should match"],
+        ),
+        (
+            "/spec/package",
+            json!({"pypi": {"name": "x", "version": ">=1"}}),
+            &["spec.package.pypi.version", "should match"],
+        ),
+        ("/spec/placement", json!("Nearby"), &["spec.placement", "InPod", "Standalone"]),
+        ("/spec/replicas", json!(2), &["spec.replicas", "replicas is for placement: Standalone"]),
+        ("/spec/podTemplate", json!({}), &["spec.podTemplate", "podTemplate is for placement: Standalone"]),
+        (
+            "/spec/access",
+            json!({"from": [{"namespace": "a"}]}),
+            &["spec.access", "access is for placement: Standalone"],
+        ),
+        ("/spec/protocol", json!({"era": "Old"}), &["spec.protocol.era", "Auto", "Legacy", "Modern"]),
+        ("/spec/tools", json!({"driftPolicy": "Ask"}), &["spec.tools.driftPolicy", "Block"]),
+        ("/spec/tools", json!({"maxPerMinute": 0}), &["spec.tools.maxPerMinute", "greater than or equal to 1"]),
+        ("/spec/process", json!({"sharing": "Never"}), &["spec.process.sharing", "PerSession"]),
         ("/spec/image", json!(""), &["spec.image", "at least 1"]),
         ("/spec/command", json!("python3 -m x"), &["spec.command", "must be of type array"]),
         ("/spec/env", json!([{"name": "OUTRIGGER_SOCKET", "value": "x"}]), &["spec.env[0]", "choose another name"]),
@@ -325,8 +392,68 @@ fn servers() -> Vec<Row> {
         ),
         ("/spec/process", json!({"maxProcesses": 0}), &["spec.process.maxProcesses", "greater than or equal to 1"]),
         ("/spec/process", json!({"startTimeout": "soon"}), &["spec.process.startTimeout", "should match"]),
-        ("/spec/placement", json!("Standalone"), &["spec.placement", "unknown field"]),
         ("/metadata/name", json!("a".repeat(53)), &["at most 52 characters"]),
+    ]
+}
+
+fn standalone() -> Value {
+    change(change(server(), "/spec/placement", &json!("Standalone")), "/spec/replicas", &json!(2))
+}
+
+fn standalones() -> Vec<Row> {
+    vec![
+        ("/metadata/name", json!("1-tool"), &["must begin with a letter for placement: Standalone"]),
+        (
+            "/spec/podTemplate",
+            json!({"spec": {"containers": []}}),
+            &["spec.podTemplate.spec.containers", "unknown field"],
+        ),
+        (
+            "/spec/podTemplate",
+            json!({"spec": {"hostNetwork": true}}),
+            &["spec.podTemplate.spec.hostNetwork", "unknown field"],
+        ),
+        ("/spec/access", json!({"from": [{"agent": "a"}]}), &["spec.access.from[0].namespace", "Required"]),
+        ("/spec/access", json!({"from": [{"namespace": "A"}]}), &["spec.access.from[0].namespace", "should match"]),
+    ]
+}
+
+fn remote() -> Value {
+    json!({"apiVersion": "outrigger.dev/v1alpha1", "kind": "MCPServer", "metadata": {"name": "good"},
+        "spec": {"transport": {"remote": {"url": "https://mcp.example.com/mcp", "headersFrom": {"secretName": "s"},
+            "caFrom": {"configMapKeyRef": {"name": "ca", "key": "ca.pem"}}, "allow": ["10.0.0.0/8:8080"]}},
+            "protocol": {"era": "Legacy"},
+            "tools": {"allow": ["get_*"], "deny": ["get_secret"], "driftPolicy": "Warn", "maxPerMinute": 60}}})
+}
+
+fn remotes() -> Vec<Row> {
+    vec![
+        ("/spec/placement", json!("InPod"), &["spec.placement", "a remote server runs elsewhere"]),
+        ("/spec/command", json!(["/x"]), &["spec", "a remote server has no container"]),
+        ("/spec/env", json!([{"name": "A", "value": "b"}]), &["spec", "a remote server has no container"]),
+        ("/spec/replicas", json!(2), &["spec.replicas", "replicas is for placement: Standalone"]),
+        (
+            "/spec/transport/remote/headersFrom",
+            json!({}),
+            &["spec.transport.remote.headersFrom.secretName", "Required"],
+        ),
+        ("/spec/transport/remote/allow", json!([""]), &["spec.transport.remote.allow[0]", "at least 1"]),
+    ]
+}
+
+fn package() -> Value {
+    json!({"apiVersion": "outrigger.dev/v1alpha1", "kind": "MCPServer", "metadata": {"name": "good"},
+        "spec": {"transport": {"stdio": {}}, "package": {"npm": {"name": "@scope/server", "version": "1.2.3-rc.1"}}}})
+}
+
+fn packages() -> Vec<Row> {
+    vec![
+        ("/spec/transport", json!({"http": {"port": 8000}}), &["spec.package", "package needs transport.stdio"]),
+        (
+            "/spec/package/pypi",
+            json!({"name": "x", "version": "1"}),
+            &["spec.package", "set package.npm or package.pypi, and not both"],
+        ),
     ]
 }
 
@@ -397,7 +524,15 @@ fn good_manifests_are_taken_and_bad_ones_refused_with_the_path() {
     let mut refused = 0;
     let mut wrong = Vec::new();
     let agents = [agents(), cards(), tasks(), edges()].concat();
-    for (base, rows) in [(agent(), agents), (server(), servers()), (skill(), skills())] {
+    let tables = [
+        (agent(), agents),
+        (server(), servers()),
+        (standalone(), standalones()),
+        (remote(), remotes()),
+        (package(), packages()),
+        (skill(), skills()),
+    ];
+    for (base, rows) in tables {
         assert_eq!(refusal(&base), "accepted");
         assert_eq!(refusal(&full_agent()), "accepted");
         for (pointer, value, wanted) in rows {
@@ -457,7 +592,21 @@ fn a_transport_cannot_change_and_scale_works_without_replicas() {
     let patch = r#"{"spec": {"transport": {"stdio": null}}}"#;
     let said = kubectl(&["patch", "omcp/scaled", "--type=merge", "-p", patch]).unwrap_err().to_string();
     assert!(said.contains("spec.transport"), "{said}");
+    for (patch, wanted) in [
+        (r#"{"spec": {"transport": {"stdio": null, "http": {"port": 80}}}}"#, "transport cannot change"),
+        (r#"{"spec": {"placement": "Standalone"}}"#, "placement cannot change"),
+    ] {
+        let said = kubectl(&["patch", "omcp/scaled", "--type=merge", "-p", patch]).unwrap_err().to_string();
+        assert!(said.contains(wanted), "{said}");
+    }
+    let said = kubectl(&["scale", "omcp/scaled", "--replicas=2"]).unwrap_err().to_string();
+    assert!(said.contains("replicas is for placement: Standalone"), "{said}");
+    kubectl(&["patch", "omcp/scaled", "--type=merge", "-p", r#"{"spec": {"placement": "InPod"}}"#]).unwrap();
     kubectl(&["delete", "oagent/scaled", "omcp/scaled"]).unwrap();
+    apply("default", &named(standalone(), "scaled").to_string()).unwrap();
+    kubectl(&["scale", "omcp/scaled", "--replicas=3"]).unwrap();
+    assert_eq!(get(&["get", "omcp/scaled"]).unwrap()["spec"]["replicas"], 3);
+    kubectl(&["delete", "omcp/scaled"]).unwrap();
 }
 
 #[test]

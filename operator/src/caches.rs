@@ -29,7 +29,7 @@ pub struct Caches {
     pub skills: Store<Guarded<Skill>>,
     /// Deployments of ours.
     pub deployments: Store<Deployment>,
-    /// Pods of Agents.
+    /// Pods of Agents and of Standalone `MCPServer`s.
     pub pods: Store<Pod>,
     /// `ConfigMap`s of ours, metadata only.
     pub config_maps: Store<PartialObjectMeta<ConfigMap>>,
@@ -68,25 +68,30 @@ impl Caches {
 
     /// Pods of an Agent with what they say of themselves.
     pub fn pods_of(&self, namespace: &str, agent: &str, facts: &Facts) -> Vec<PodView> {
+        self.pods_with(namespace, (AGENT_LABEL, agent), facts)
+    }
+
+    /// Pods with a label and what they say of themselves.
+    pub fn pods_with(&self, namespace: &str, (key, value): (&str, &str), facts: &Facts) -> Vec<PodView> {
         self.pods
             .state_filter(|p| {
                 p.metadata.namespace.as_deref() == Some(namespace)
-                    && p.metadata.labels.as_ref().and_then(|l| l.get(AGENT_LABEL)).map(String::as_str) == Some(agent)
+                    && p.metadata.labels.as_ref().and_then(|l| l.get(key)).map(String::as_str) == Some(value)
             })
             .into_iter()
             .map(|pod| PodView { fact: pod.metadata.uid.as_deref().and_then(|uid| facts.get(uid)), pod })
             .collect()
     }
 
-    /// Metadata of the `ConfigMap`s of an Agent, and of those that a deletion orphaned from one of its name.
-    pub fn config_maps_of(&self, namespace: &str, agent: &str, owner: &str) -> Vec<(String, Live)> {
+    /// Metadata of the `ConfigMap`s of an owner, and of those with its label that a deletion orphaned.
+    pub fn config_maps_of(&self, namespace: &str, (key, value): (&str, &str), owner: &str) -> Vec<(String, Live)> {
         self.config_maps
             .state_filter(|c| c.metadata.namespace.as_deref() == Some(namespace))
             .into_iter()
             .map(|c| (c.metadata.name.clone().unwrap_or_default(), live_of(&c.metadata)))
             .filter(|(_, live)| match &live.controller {
                 Some((_, _, uid)) => uid == owner,
-                None => live.labels.get(AGENT_LABEL).map(String::as_str) == Some(agent),
+                None => live.labels.get(key).map(String::as_str) == Some(value),
             })
             .collect()
     }

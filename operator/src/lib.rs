@@ -9,6 +9,7 @@ pub mod election;
 pub mod facts;
 pub mod hash;
 pub mod http;
+pub mod issuer;
 pub mod metrics;
 pub mod names;
 pub mod plan;

@@ -9,6 +9,7 @@ use outrigger_operator::check;
 use outrigger_operator::client::{Watches, connect};
 use outrigger_operator::election::Elector;
 use outrigger_operator::http::{self, Health};
+use outrigger_operator::issuer::{self, Issuers};
 use outrigger_operator::metrics::Metrics;
 use outrigger_operator::report::Reporter;
 use outrigger_operator::run::{self, Run};
@@ -71,6 +72,12 @@ struct Arguments {
     /// Requests and limits of tools that give none, as JSON.
     #[arg(long, env = "OUTRIGGER_TOOL_RESOURCES", value_parser = resources)]
     tool_resources: Option<Value>,
+    /// Image for packages of the npm registry.
+    #[arg(long, env = "OUTRIGGER_NPM_RUNNER", default_value = "")]
+    npm_runner: String,
+    /// Image for packages of the Python Package Index.
+    #[arg(long, env = "OUTRIGGER_PYPI_RUNNER", default_value = "")]
+    pypi_runner: String,
     /// Address of metrics and health.
     #[arg(long, env = "OUTRIGGER_METRICS_ADDRESS", default_value = "[::]:19465")]
     metrics_address: SocketAddr,
@@ -103,6 +110,8 @@ impl Arguments {
             sidecar_resources: self.sidecar_resources.clone().unwrap_or_else(settings::default_sidecar_resources),
             install_resources: self.install_resources.clone().unwrap_or_else(settings::default_install_resources),
             tool_resources: self.tool_resources.clone().unwrap_or_else(settings::default_tool_resources),
+            npm_runner: self.npm_runner.clone(),
+            pypi_runner: self.pypi_runner.clone(),
         }
     }
 }
@@ -152,17 +161,21 @@ async fn operate(arguments: Arguments) -> anyhow::Result<()> {
         metrics.leader.set(1);
         let stop = shutdown.child_token();
         let (reporter, publisher) = Reporter::new(client.clone(), me, metrics.clone(), stop.clone());
+        let (scopes, issuers) = (Scopes::default(), Issuers::default());
+        let issuer = issuer::follow(client.clone(), issuers.clone(), scopes.clone(), metrics.clone(), stop.clone());
         let run = Run {
             client,
             settings: Arc::new(arguments.settings()),
             metrics: metrics.clone(),
             reporter,
             health: health.clone(),
-            scopes: Scopes::default(),
+            scopes,
+            issuers,
             concurrency: arguments.concurrency,
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(publisher);
+        tasks.spawn(issuer);
         let scopes = if namespaces.is_empty() { vec![None] } else { namespaces.into_iter().map(Some).collect() };
         for namespace in scopes {
             tasks.spawn(run::scope(run.clone(), namespace, stop.clone()));

@@ -36,6 +36,8 @@ pub struct Metrics {
     pub objects: IntGaugeVec,
     /// `outrigger_operator_pod_reads_total{outcome}`
     pub pod_reads: IntCounterVec,
+    /// `outrigger_operator_issuer_reads_total{outcome}`
+    pub issuer_reads: IntCounterVec,
 }
 
 impl Metrics {
@@ -98,6 +100,11 @@ impl Metrics {
             watch_errors: counter("watch_errors_total", "Errors of watches, by resource.", &["resource"])?,
             objects: gauge("objects", "Objects in the operator's caches, by kind.", &["kind"])?,
             pod_reads: counter("pod_reads_total", "Reads of pods' own status, by outcome (ok, error).", &["outcome"])?,
+            issuer_reads: counter(
+                "issuer_reads_total",
+                "Reads of the cluster's token issuer and its keys, by outcome (ok, error).",
+                &["outcome"],
+            )?,
             registry,
         };
         // A counter that does not exist yet cannot be alerted on.
@@ -122,6 +129,7 @@ impl Metrics {
         }
         for outcome in ["ok", "error"] {
             metrics.pod_reads.with_label_values(&[outcome]);
+            metrics.issuer_reads.with_label_values(&[outcome]);
         }
         for kind in ["Normal", "Warning", "failed"] {
             metrics.events.with_label_values(&[kind]);

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 pub const FIELD_MANAGER: &str = "outrigger";
 /// Label with the name of the Agent; the one label of every selector.
 pub const AGENT_LABEL: &str = "outrigger.dev/agent";
+/// Label with the name of the `MCPServer` whose own pods and objects they are.
+pub const SERVER_LABEL: &str = "outrigger.dev/mcp-server";
 /// Label with the name of the Skill.
 pub const SKILL_LABEL: &str = "outrigger.dev/skill";
 /// Label by which our objects are cached and found.
@@ -35,6 +37,16 @@ const MAX_LABEL: usize = 63;
 /// Container of an `MCPServer` in a pod.
 pub fn tool_container(server: &str) -> String {
     format!("tool-{server}")
+}
+
+/// Name of the objects of a Standalone `MCPServer`.
+pub fn server_objects(server: &str) -> String {
+    format!("{server}-mcp")
+}
+
+/// Who an Agent's sidecar is in the token of its ServiceAccount.
+pub fn subject(namespace: &str, agent: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{agent}")
 }
 
 /// Service of an Agent that other agents resolve: one address per ready pod.
@@ -68,6 +80,18 @@ pub fn agent_labels(agent: &str) -> BTreeMap<&'static str, String> {
         ("app.kubernetes.io/part-of", "outrigger".into()),
         (MANAGED_BY_LABEL, MANAGED_BY.into()),
         (AGENT_LABEL, agent.into()),
+    ])
+}
+
+/// Labels of every object of a Standalone `MCPServer`, its pods included.
+pub fn server_labels(server: &str) -> BTreeMap<&'static str, String> {
+    BTreeMap::from([
+        ("app.kubernetes.io/name", server.into()),
+        ("app.kubernetes.io/instance", server.into()),
+        ("app.kubernetes.io/component", "mcp-server".into()),
+        ("app.kubernetes.io/part-of", "outrigger".into()),
+        (MANAGED_BY_LABEL, MANAGED_BY.into()),
+        (SERVER_LABEL, server.into()),
     ])
 }
 

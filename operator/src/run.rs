@@ -23,10 +23,11 @@ use crate::caches::{Caches, Guarded, our_objects, strip_deployment, strip_meta, 
 use crate::controller::{self, Context};
 use crate::facts::{self, Facts, Touch};
 use crate::http::Health;
+use crate::issuer::Issuers;
 use crate::metrics::Metrics;
 use crate::plan::ChildKind;
 use crate::report::Reporter;
-use crate::scopes::Scopes;
+use crate::scopes::{Scope, Scopes};
 use crate::settings::Settings;
 use crate::status::write::StatusWriter;
 use crate::triggers::{self, Mapper, Senders};
@@ -52,6 +53,8 @@ pub struct Run {
     pub health: Health,
     /// All scopes; each adds itself.
     pub scopes: Scopes,
+    /// Who signs the tokens of the cluster.
+    pub issuers: Issuers,
     /// Reconciliations of one kind at once.
     pub concurrency: u16,
 }
@@ -153,6 +156,7 @@ fn context(run: &Run, caches: &Caches, facts: &Facts, touches: &tokio::sync::mps
     Context {
         client: run.client.clone(),
         scopes: run.scopes.clone(),
+        issuers: run.issuers.clone(),
         settings: run.settings.clone(),
         caches: caches.clone(),
         facts: facts.clone(),
@@ -178,7 +182,13 @@ pub async fn scope(run: Run, namespace: Option<String>, shutdown: CancellationTo
     let caches = Caches { agents, servers, skills, deployments, pods, config_maps, services, service_accounts };
     let mapper = Arc::new(Mapper::new(caches.clone(), run.scopes.clone()));
     let (senders, receivers) = triggers::channels();
-    run.scopes.add(namespace.clone(), caches.agents.clone(), senders.agents.clone());
+    run.scopes.add(Scope {
+        namespace: namespace.clone(),
+        agents: caches.agents.clone(),
+        servers: caches.servers.clone(),
+        agent_queue: senders.agents.clone(),
+        server_queue: senders.servers.clone(),
+    });
     let (touches, pods_touched) = facts::channel();
     let facts = Facts::default();
     let context = Arc::new(context(&run, &caches, &facts, &touches));
@@ -234,7 +244,7 @@ pub async fn scope(run: Run, namespace: Option<String>, shutdown: CancellationTo
     let on = child(ChildKind::ServiceAccount);
     watched.add(ours, service_accounts_writer, strip_meta, move |change| on.clone().changed(change));
     let (m, s) = (mapper.clone(), senders.clone());
-    watched.add(Some(crate::names::AGENT_LABEL), pods_writer, strip_pod, move |change| {
+    watched.add(ours, pods_writer, strip_pod, move |change| {
         let (pod, gone) = split(change);
         let (m, s, touches) = (m.clone(), s.clone(), touches.clone());
         async move {

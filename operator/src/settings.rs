@@ -17,6 +17,10 @@ pub struct Settings {
     pub install_resources: Value,
     /// Requests and limits of a tool that gives none.
     pub tool_resources: Value,
+    /// Image with Node.js, `npx` and a shell for packages of the npm registry; empty where there is none.
+    pub npm_runner: String,
+    /// Image with Python and `uvx` for packages of the Python Package Index; empty where there is none.
+    pub pypi_runner: String,
 }
 
 impl Settings {
@@ -29,6 +33,8 @@ impl Settings {
             sidecar_resources: default_sidecar_resources(),
             install_resources: default_install_resources(),
             tool_resources: default_tool_resources(),
+            npm_runner: String::new(),
+            pypi_runner: String::new(),
         }
     }
 }

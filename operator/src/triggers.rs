@@ -6,14 +6,14 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
-use outrigger_crds::{Agent, MCPServer, Skill};
+use outrigger_crds::{Agent, MCPServer, McpServerUse, Skill};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::apply::live_of;
 use crate::caches::{Caches, Guarded};
-use crate::names::{AGENT_LABEL, SKILL_LABEL};
-use crate::scopes::Scopes;
+use crate::names::{AGENT_LABEL, SERVER_LABEL, SKILL_LABEL};
+use crate::scopes::{Scopes, namespace_of};
 use crate::status::find;
 
 /// Requests of one kind that may wait; the watches wait beyond that.
@@ -75,7 +75,8 @@ impl Senders {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Remembered {
     mark: String,
-    servers: BTreeSet<String>,
+    /// Namespace and name.
+    servers: BTreeSet<(String, String)>,
     skills: BTreeSet<String>,
 }
 
@@ -118,7 +119,8 @@ impl Mapper {
         let (namespace, name) = place(meta);
         let mut now = Remembered { mark: mark(meta), ..Remembered::default() };
         if let Ok(agent) = &agent.0 {
-            now.servers = agent.spec.mcp_servers.iter().map(|s| s.name.clone()).collect();
+            let server = |s| (namespace_of(s, &namespace).to_owned(), s.name.clone());
+            now.servers = agent.spec.mcp_servers.iter().map(server).collect();
             now.skills = agent.spec.skills.iter().map(|s| s.name.clone()).collect();
         }
         let before = self.swap("Agent", meta, (!gone).then(|| now.clone()));
@@ -126,7 +128,11 @@ impl Mapper {
         if !gone && before == now {
             return BTreeSet::new();
         }
-        let servers = before.servers.union(&now.servers).map(|s| Trigger::Server(namespace.clone(), s.clone()));
+        let (ours, others): (Vec<_>, Vec<_>) = before.servers.union(&now.servers).partition(|(ns, _)| *ns == namespace);
+        for (namespace, name) in others {
+            self.scopes.tell_server(namespace, name);
+        }
+        let servers = ours.into_iter().map(|(ns, name)| Trigger::Server(ns.clone(), name.clone()));
         let skills = before.skills.union(&now.skills).map(|s| Trigger::Skill(namespace.clone(), s.clone()));
         // Those that name it as a peer only ask whether it is there.
         let uid = |mark: &str| mark.split_once('/').map(|(uid, _)| uid.to_owned());
@@ -145,7 +151,9 @@ impl Mapper {
         if self.swap("MCPServer", meta, (!gone).then(|| now.clone())) == now && !gone {
             return BTreeSet::new();
         }
-        let users = self.caches.agents_where(&namespace, |a| a.spec.mcp_servers.iter().any(|s| s.name == name));
+        let is = |s: &McpServerUse| s.name == name && namespace_of(s, &namespace) == namespace;
+        let users = self.caches.agents_where(&namespace, |a| a.spec.mcp_servers.iter().any(is));
+        self.scopes.tell_users(&namespace, &name);
         let own = (!gone).then(|| Trigger::Server(namespace.clone(), name.clone()));
         users.iter().map(of_agent).chain(own).collect()
     }
@@ -175,24 +183,30 @@ impl Mapper {
         let label = |name: &str| meta.labels.as_ref().and_then(|l| l.get(name)).cloned();
         let trigger = match live_of(meta).controller {
             Some((kind, name, _)) if kind == "Agent" => Some(Trigger::Agent(namespace, name)),
+            Some((kind, name, _)) if kind == "MCPServer" => Some(Trigger::Server(namespace, name)),
             Some((kind, name, _)) if kind == "Skill" => Some(Trigger::Skill(namespace, name)),
             Some(_) => None,
             None => label(AGENT_LABEL)
                 .map(|name| Trigger::Agent(namespace.clone(), name))
+                .or_else(|| label(SERVER_LABEL).map(|name| Trigger::Server(namespace.clone(), name)))
                 .or_else(|| label(SKILL_LABEL).map(|name| Trigger::Skill(namespace, name))),
         };
         trigger.into_iter().collect()
     }
 
-    /// A pod, or what it says of itself, changed: its Agent and the Agent's servers have a look.
+    /// A pod, or what it says of itself, changed: its Agent and the Agent's servers have a look, or its server.
     pub fn pod(&self, meta: &ObjectMeta) -> BTreeSet<Trigger> {
         let namespace = meta.namespace.clone().unwrap_or_default();
-        let Some(name) = meta.labels.as_ref().and_then(|l| l.get(AGENT_LABEL)) else { return BTreeSet::new() };
+        let label = |key: &str| meta.labels.as_ref().and_then(|l| l.get(key));
+        let Some(name) = label(AGENT_LABEL) else {
+            return label(SERVER_LABEL).map(|name| Trigger::Server(namespace, name.clone())).into_iter().collect();
+        };
         let agent = self.caches.agents.get(&ObjectRef::new(name).within(&namespace));
         let servers = agent
             .iter()
             .filter_map(|a| a.0.as_ref().ok())
             .flat_map(|a| &a.spec.mcp_servers)
+            .filter(|s| namespace_of(s, &namespace) == namespace)
             .map(|s| Trigger::Server(namespace.clone(), s.name.clone()));
         servers.chain(std::iter::once(Trigger::Agent(namespace.clone(), name.clone()))).collect()
     }

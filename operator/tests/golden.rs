@@ -1,4 +1,4 @@
-//! Each `plan/NAME.yaml` (an Agent, its servers and skills) against `plan/NAME.golden.yaml` (the objects planned).
+//! Each `plan/NAME.yaml` (an Agent, its servers and skills; or one Standalone server and the Agents that use it) against `plan/NAME.golden.yaml` (the objects planned).
 //! `UPDATE=1 cargo test -p outrigger-operator --test golden` writes the golden files anew.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc)]
@@ -7,12 +7,13 @@ use std::fs;
 use std::path::Path;
 
 use outrigger_crds::{Agent, MCPServer, Skill};
-use outrigger_operator::plan::{self, AgentInput, Planned, ServerInput};
+use outrigger_operator::issuer::Issuer;
+use outrigger_operator::plan::{self, AgentInput, Caller, Place, Planned, ServerInput, StandaloneInput};
 use outrigger_operator::settings::Settings;
 use serde_json::Value;
 
 struct Input {
-    agent: Agent,
+    agents: Vec<Agent>,
     servers: Vec<MCPServer>,
     skills: Vec<Skill>,
 }
@@ -20,38 +21,83 @@ struct Input {
 fn read(path: &Path) -> Input {
     let text = fs::read_to_string(path).unwrap();
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-    let (mut agent, mut servers, mut skills) = (None, Vec::new(), Vec::new());
+    let (mut agents, mut servers, mut skills) = (Vec::new(), Vec::new(), Vec::new());
     for mut document in documents {
-        document["metadata"]["namespace"] = "shop".into();
+        if document["metadata"]["namespace"].is_null() {
+            document["metadata"]["namespace"] = "shop".into();
+        }
         document["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555".into();
         match document["kind"].as_str().unwrap() {
-            "Agent" => agent = Some(serde_json::from_value(document).unwrap()),
+            "Agent" => agents.push(serde_json::from_value(document).unwrap()),
             "MCPServer" => servers.push(serde_json::from_value(document).unwrap()),
             "Skill" => skills.push(serde_json::from_value(document).unwrap()),
             other => panic!("{other}"),
         }
     }
-    Input { agent: agent.unwrap(), servers, skills }
+    Input { agents, servers, skills }
 }
 
 fn settings() -> Settings {
-    Settings { image_pull_secrets: vec!["registry".into()], ..Settings::new("registry.example/outrigger:0.1.0") }
+    Settings {
+        image_pull_secrets: vec!["registry".into()],
+        npm_runner: "registry.example/node:1".into(),
+        pypi_runner: "registry.example/uv:1".into(),
+        ..Settings::new("registry.example/outrigger:0.1.0")
+    }
+}
+
+impl Input {
+    /// The one server with pods of its own, where that is what the case is about.
+    fn standalone(&self) -> Option<&MCPServer> {
+        match self.servers.as_slice() {
+            [server] if plan::place(&server.spec) == Place::Standalone && self.agents.len() != 1 => Some(server),
+            _ => None,
+        }
+    }
 }
 
 fn plan(input: &Input) -> Result<Vec<Planned>, String> {
+    match input.standalone() {
+        Some(server) => plan_server(server, &input.agents),
+        None => plan_agent(input),
+    }
+}
+
+fn plan_server(server: &MCPServer, agents: &[Agent]) -> Result<Vec<Planned>, String> {
+    let jwks = serde_json::json!({"keys": [{"kid": "k", "kty": "RSA", "alg": "RS256", "n": "AQAB", "e": "AQAB"}]});
+    let (settings, issuer) = (settings(), Issuer { url: "https://issuer.example".into(), jwks });
+    let place = |a: &Agent| (a.metadata.namespace.clone().unwrap(), a.metadata.name.clone().unwrap());
+    let callers = agents.iter().filter(|a| plan::may_use(server, &place(a).0, &place(a).1)).map(|a| {
+        let (namespace, agent) = place(a);
+        Caller { namespace, agent, tools: a.spec.mcp_servers[0].tools.clone() }
+    });
+    let checked = plan::check_server(&server.spec, &settings).map_err(|e| format!("{}: {e}", e.reason()))?;
+    let input = StandaloneInput { server, checked, settings: &settings, issuer: &issuer, callers: callers.collect() };
+    Ok(plan::standalone(&input).map_err(|e| format!("{}: {e}", e.reason()))?.objects)
+}
+
+fn plan_agent(input: &Input) -> Result<Vec<Planned>, String> {
     let settings = settings();
-    let servers = input
-        .agent
+    let [agent] = input.agents.as_slice() else { panic!("one Agent") };
+    let servers = agent
         .spec
         .mcp_servers
         .iter()
         .map(|used| {
             let server = input.servers.iter().find(|s| s.metadata.name.as_deref() == Some(&used.name)).unwrap();
-            let process = plan::check_server(&server.spec).unwrap();
-            ServerInput { name: &used.name, required: used.required, spec: &server.spec, process }
+            let checked = plan::check_server(&server.spec, &settings).unwrap();
+            ServerInput {
+                name: &used.name,
+                namespace: server.metadata.namespace.as_deref().unwrap(),
+                required: used.required,
+                spec: &server.spec,
+                here: checked.place == Place::InPod,
+                checked,
+                tools: used.tools.as_ref(),
+            }
         })
         .collect();
-    let agent = AgentInput { agent: &input.agent, servers, settings: &settings };
+    let agent = AgentInput { agent, servers, settings: &settings };
     let mut objects = plan::agent(&agent).map_err(|e| format!("{}: {e}", e.reason()))?.objects;
     for skill in &input.skills {
         objects.push(plan::skill(skill).map_err(|d| format!("{d:?}"))?.config_map);
@@ -101,7 +147,11 @@ fn what_the_user_wrote_survives() {
         let input = read(&case);
         let Ok(objects) = plan(&input) else { continue };
         let deployment = &objects.iter().find(|o| o.kind.as_str() == "Deployment").unwrap().body;
-        contains(&deployment["spec"]["template"], &input.agent.spec.template, &case.to_string_lossy());
+        let template = match input.standalone() {
+            Some(server) => server.spec.pod_template.clone().unwrap_or(serde_json::json!({})),
+            None => input.agents[0].spec.template.clone(),
+        };
+        contains(&deployment["spec"]["template"], &template, &case.to_string_lossy());
     }
 }
 
@@ -137,11 +187,17 @@ fn hashes_follow_the_content_alone() {
         let second = plan(&read(&case)).unwrap();
         assert_eq!(first, second, "a plan has no clock and no chance in it");
         let mut input = read(&case);
-        input.agent.spec.replicas += 1;
+        let standalone = input.standalone().is_some();
+        if standalone {
+            input.servers[0].spec.replicas += 1;
+        } else {
+            input.agents[0].spec.replicas += 1;
+        }
         let Ok(third) = plan(&input) else {
             assert_eq!(first_strategy(&first), "Recreate", "only a store on a volume refuses a second pod");
             continue;
         };
+        assert!(first.iter().any(|o| o.kind.as_str() == "Deployment"));
         for (a, b) in first.iter().zip(&third) {
             assert_eq!(a.hash != b.hash, a.kind.as_str() == "Deployment", "{} {}", a.kind.as_str(), a.name);
         }
@@ -162,7 +218,8 @@ fn sidecars_accept_the_documents() {
             objects.iter().find_map(|o| o.body["data"][key].as_str()).unwrap_or_else(|| panic!("{key}")).to_owned()
         };
         let boot = Boot::parse(data("boot.json").as_bytes()).unwrap();
-        assert_eq!(boot.containers[0], "agent");
+        let first = if read(&case).standalone().is_some() { "tool-" } else { "agent" };
+        assert!(boot.containers[0].starts_with(first), "{:?}", boot.containers);
         let live = Live::parse(data("live.json").as_bytes()).unwrap();
         let pod = &objects.iter().find(|o| o.kind.as_str() == "Deployment").unwrap().body["spec"]["template"]["spec"];
         for path in files(&boot, &live) {
@@ -173,8 +230,15 @@ fn sidecars_accept_the_documents() {
 
 /// Every path that the documents name and the sidecar reads or writes.
 fn files(boot: &outrigger_protocol::config::Boot, live: &outrigger_protocol::config::Live) -> Vec<String> {
-    use outrigger_protocol::config::Store;
+    use outrigger_protocol::config::{IDENTITY_FILE, Reach, Store};
     let mut paths = Vec::new();
+    for server in &boot.servers {
+        match &server.reach {
+            Reach::Service { .. } => paths.push(IDENTITY_FILE.into()),
+            Reach::Remote { headers_dir, ca_file, .. } => paths.extend(headers_dir.iter().chain(ca_file).cloned()),
+            _ => {}
+        }
+    }
     match &boot.store {
         Store::Memory => {}
         Store::Sqlite { path, .. } => paths.push(path.clone()),

@@ -7,7 +7,7 @@ mod support;
 use outrigger_crds::{Agent, MCPServer, Skill};
 use outrigger_operator::controller::{self, Done};
 use outrigger_operator::report::Outcome;
-use outrigger_operator::scopes::Scopes;
+use outrigger_operator::scopes::{Scope, Scopes};
 use outrigger_operator::triggers::Mapper;
 use serde_json::{Value, json};
 use support::{Change, World};
@@ -314,11 +314,20 @@ async fn a_missing_peer_is_told_and_holds_nothing_back() {
     // An operator that watches some namespaces only, and one of them not for long.
     let (queue, _told) = tokio::sync::mpsc::channel(1);
     world.context.scopes = Scopes::default();
-    world.context.scopes.add(Some("shop".into()), world.context.caches.agents.clone(), queue.clone());
+    let (server_queue, _told_servers) = tokio::sync::mpsc::channel(1);
+    let servers = world.context.caches.servers.clone();
+    let scope = |namespace: &str, agents| Scope {
+        namespace: Some(namespace.into()),
+        agents,
+        servers: servers.clone(),
+        agent_queue: queue.clone(),
+        server_queue: server_queue.clone(),
+    };
+    world.context.scopes.add(scope("shop", world.context.caches.agents.clone()));
     look(&mut world).await;
     assert_eq!(condition(&world, AGENT, "PeersFound").1, "PeerNotWatched");
     let (unfilled, _writer) = kube::runtime::reflector::store();
-    world.context.scopes.add(Some("mill".into()), unfilled, queue);
+    world.context.scopes.add(scope("mill", unfilled));
     world.server.changes();
     look(&mut world).await;
     assert_eq!(world.server.changes(), [], "what is not known yet is no news");

@@ -50,6 +50,11 @@ pub const SHIM_SOCKET: &str = "shim.sock";
 /// Header that carries [`Drain::token`] on `/drain/{container}` of the admin port.
 pub const DRAIN_HEADER: &str = "Outrigger-Drain";
 
+/// File in the sidecar with the token of its ServiceAccount, for [`IDENTITY_AUDIENCE`]; the kubelet renews it.
+pub const IDENTITY_FILE: &str = "/etc/outrigger/identity/token";
+/// Audience of that token: it proves who a sidecar is to another one, and opens nothing else.
+pub const IDENTITY_AUDIENCE: &str = "outrigger.dev";
+
 /// Contents of [`URLS_FILE`]: what the agent container may call on this pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -65,10 +65,20 @@ pub fn digest(bytes: &[u8]) -> String {
     })
 }
 
+fn parse(bytes: &[u8], wants_card: bool) -> Result<Live, ConfigError> {
+    let live = Live::parse(bytes)?;
+    if wants_card && live.card.is_null() {
+        return Err(ConfigError::Invalid { path: "card".into(), message: "is missing: this pod has an agent".into() });
+    }
+    Ok(live)
+}
+
 /// The live document in force and what became of newer ones.
 #[derive(Debug)]
 pub struct LiveConfig {
     path: PathBuf,
+    /// Whether there is an agent, which has a card.
+    wants_card: bool,
     seen: Mutex<Option<String>>,
     status: Mutex<ConfigStatus>,
     sender: watch::Sender<Arc<Live>>,
@@ -78,12 +88,22 @@ pub struct LiveConfig {
 impl LiveConfig {
     /// Reads the document for the first time; without a good one the sidecar does not start.
     pub fn start(path: &Path, metrics: Metrics) -> Result<Arc<Self>, StartError> {
+        Self::start_with(path, true, metrics)
+    }
+
+    /// The same for a pod without an agent: its document has no card.
+    pub fn start_without_card(path: &Path, metrics: Metrics) -> Result<Arc<Self>, StartError> {
+        Self::start_with(path, false, metrics)
+    }
+
+    fn start_with(path: &Path, wants_card: bool, metrics: Metrics) -> Result<Arc<Self>, StartError> {
         let bytes = read(path)?;
-        let live = Live::parse(&bytes).map_err(|source| StartError::Refused { path: path.into(), source })?;
+        let live = parse(&bytes, wants_card).map_err(|source| StartError::Refused { path: path.into(), source })?;
         let digest = digest(&bytes);
         metrics.config_loads.with_label_values(&["accepted"]).inc();
         Ok(Arc::new(Self {
             path: path.into(),
+            wants_card,
             seen: Mutex::new(Some(digest.clone())),
             status: Mutex::new(ConfigStatus { digest, error: None }),
             sender: watch::Sender::new(Arc::new(live)),
@@ -116,7 +136,7 @@ impl LiveConfig {
             }
             return;
         }
-        match Live::parse(&bytes) {
+        match parse(&bytes, self.wants_card) {
             Ok(live) => {
                 *self.seen.lock() = Some(new.clone());
                 *self.status.lock() = ConfigStatus { digest: new.clone(), error: None };
@@ -164,6 +184,17 @@ mod tests {
     fn live(max: u64) -> String {
         let card = json!({"name": "a", "description": "d", "version": "1", "supportedInterfaces": [], "skills": []});
         json!({"version": 1, "card": card, "limits": {"maxRequestBytes": max}}).to_string()
+    }
+
+    #[test]
+    fn a_pod_with_an_agent_wants_a_card() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("live.json");
+        std::fs::write(&path, r#"{"version": 1, "card": null}"#).unwrap();
+        let metrics = || Metrics::new(&prometheus::Registry::new()).unwrap();
+        assert!(LiveConfig::start(&path, metrics()).unwrap_err().to_string().contains("card"));
+        let config = LiveConfig::start_without_card(&path, metrics()).unwrap();
+        assert_eq!(config.subscribe().borrow().mcp.access, None);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use outrigger_protocol::status::{PodPhase, PodStatus};
+use outrigger_protocol::status::{PartStatus, PodPhase, PodStatus};
 
 use crate::config::LiveConfig;
 use crate::context::Context;
@@ -20,7 +20,8 @@ pub struct Health {
     config: Arc<LiveConfig>,
     skills: Arc<Skills>,
     servers: Arc<mcp::Servers>,
-    service: Arc<a2a::Service>,
+    /// None in a pod without an agent.
+    service: Option<Arc<a2a::Service>>,
     was_ready: Arc<AtomicBool>,
     metrics: crate::metrics::Metrics,
 }
@@ -32,7 +33,7 @@ impl Health {
         config: Arc<LiveConfig>,
         skills: Arc<Skills>,
         servers: Arc<mcp::Servers>,
-        service: Arc<a2a::Service>,
+        service: Option<Arc<a2a::Service>>,
         metrics: crate::metrics::Metrics,
     ) -> Self {
         Self { context, config, skills, servers, service, was_ready: Arc::default(), metrics }
@@ -45,10 +46,13 @@ impl Health {
 
     /// The whole document for `/status`.
     pub fn status(&self) -> PodStatus {
-        let agent = self.service.agent_status();
+        let service = self.service.as_deref();
+        // Where there is no agent none is waited for.
+        let agent =
+            service.map_or_else(|| PartStatus { ready: true, ..PartStatus::default() }, a2a::Service::agent_status);
         let servers = self.servers.status();
         let skills = self.skills.status();
-        let interfaces = self.service.interfaces();
+        let interfaces = service.map(a2a::Service::interfaces).unwrap_or_default();
         // A card that names no way to call the agent is none.
         let reachable = interfaces.is_empty() || interfaces.iter().any(|i| i.part.ready);
         let ready = self.started() && agent.ready && reachable && servers.iter().all(|s| !s.required || s.part.ready);
@@ -68,14 +72,14 @@ impl Health {
             version: env!("CARGO_PKG_VERSION").into(),
             phase,
             config: self.config.status(),
-            card: self.service.card_status(),
+            card: service.map(a2a::Service::card_status).unwrap_or_default(),
             agent,
             servers,
             skills,
-            store: self.service.store_status(),
+            store: service.map(a2a::Service::store_status).unwrap_or_default(),
             interfaces,
-            push_dead_letters: self.service.push_dead_letters(),
-            agent_exposed: self.service.agent_exposed(),
+            push_dead_letters: service.map(a2a::Service::push_dead_letters).unwrap_or_default(),
+            agent_exposed: service.is_some_and(a2a::Service::agent_exposed),
         }
     }
 }

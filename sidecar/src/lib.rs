@@ -19,3 +19,4 @@ pub mod outbound;
 pub mod run;
 pub mod serve;
 pub mod skills;
+pub mod tools;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outrigger_protocol::config::{
-    A2A_PORT, ADMIN_PORT, AGENT_DIR, BOOT_FILE, LIVE_FILE, LOCAL_PORT, SKILL_SOURCES, SKILLS_DIR,
+    A2A_PORT, ADMIN_PORT, AGENT_DIR, BOOT_FILE, LIVE_FILE, LOCAL_PORT, LocalUrls, Runtime, SKILL_SOURCES, SKILLS_DIR,
 };
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,7 +19,7 @@ use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::serve::{GRACEFUL, Listener, bind_any, serve};
 use crate::skills::Skills;
-use crate::{a2a, admin, config, local_api, mcp, mesh};
+use crate::{a2a, admin, config, local_api, mcp, mesh, tools};
 
 /// Connections at once on the A2A port: ten thousand of them may be streams that are quiet.
 pub const MAX_A2A_CONNECTIONS: usize = 16_384;
@@ -107,15 +107,21 @@ async fn listen(name: &'static str, port: u16, max_connections: usize) -> Result
 
 /// Runs until TERM or INT.
 pub async fn run(paths: &Paths) -> Result<(), RunError> {
-    let part = |e: &dyn std::fmt::Display| RunError::Part(e.to_string());
     let mut term = signal(SignalKind::terminate()).map_err(|e| part(&e))?;
     let mut int = signal(SignalKind::interrupt()).map_err(|e| part(&e))?;
     let registry = prometheus::Registry::new();
     let metrics = Metrics::new(&registry).map_err(|e| part(&e))?;
     let boot = Arc::new(config::boot(&paths.boot)?);
-    let live = LiveConfig::start(&paths.live, metrics.clone())?;
-    let (token, urls) = local_api::prepare(&paths.agent, boot.servers.iter().map(|s| s.name.clone()))
-        .map_err(|source| RunError::Unwritable { path: paths.agent.clone(), source })?;
+    let has_agent = boot.runtime != Runtime::Tools {};
+    let live = if has_agent { LiveConfig::start } else { LiveConfig::start_without_card };
+    let live = live(&paths.live, metrics.clone())?;
+    // Nobody in a pod without an agent calls the local API.
+    let (token, urls) = if has_agent {
+        local_api::prepare(&paths.agent, boot.servers.iter().map(|s| s.name.clone()))
+            .map_err(|source| RunError::Unwritable { path: paths.agent.clone(), source })?
+    } else {
+        ("".into(), LocalUrls::default())
+    };
     let grace = Duration::from_secs(u64::from(boot.drain.grace_seconds));
     let context = Context {
         drain: Drain::new(&boot.containers, grace),
@@ -127,8 +133,7 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
         boot,
     };
     let admin_listener = listen("admin", ADMIN_PORT, MAX_ADMIN_CONNECTIONS).await?;
-    let local_listener = listen("local", LOCAL_PORT, MAX_LOCAL_CONNECTIONS).await?;
-    let a2a_listener = listen("a2a", A2A_PORT, MAX_A2A_CONNECTIONS).await?;
+    let public_listener = listen("a2a", A2A_PORT, MAX_A2A_CONNECTIONS).await?;
 
     let skills = Skills::start(
         Path::new(&paths.skill_sources),
@@ -138,36 +143,25 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
         metrics.clone(),
     );
     let servers = mcp::Servers::start(&context);
-    let for_turns = {
-        let skills = Arc::clone(&skills);
-        Arc::new(move || {
-            skills
-                .published()
-                .into_iter()
-                .map(|s| a2a::SkillRef { name: s.name, path: s.path.to_string_lossy().into_owned() })
-                .collect::<Vec<_>>()
-        })
-    };
-    let service = a2a::Service::start(&context, for_turns).map_err(|e| part(&e))?;
+    let tasks = TaskTracker::new();
+    let stop = context.shutdown.clone();
+    let service = if has_agent { Some(agent(&context, &skills, &servers, &metrics, &tasks).await?) } else { None };
     let health = Health::new(
         context.clone(),
         Arc::clone(&live),
         Arc::clone(&skills),
         Arc::clone(&servers),
-        Arc::clone(&service),
+        service.clone(),
         metrics.clone(),
     );
-    let peers = mesh::Peers::start(&context).map_err(|e| part(&e))?;
-    let local = servers.router().merge(service.local_router()).merge(peers.router());
-    let local = local_api::TokenGate::router(Arc::clone(&context.token), local);
-
-    let tasks = TaskTracker::new();
-    let stop = context.shutdown.clone();
     tasks.spawn(live.follow(stop.clone()));
     tasks.spawn(skills.follow(stop.clone()));
-    tasks.spawn(service.prove(A2A_PORT, stop.clone()));
-    tasks.spawn(serve(a2a_listener, service.served(), metrics.clone(), stop.clone()));
-    tasks.spawn(serve(local_listener, local, metrics.clone(), stop.clone()));
+    if let Some(service) = &service {
+        tasks.spawn(serve(public_listener, service.served(), metrics.clone(), stop));
+    } else {
+        let public = tools::router(&context, servers.router()).map_err(|e| part(&e))?;
+        tasks.spawn(serve(public_listener, public, metrics.clone(), stop));
+    }
     // The admin port outlives the others: probes and drain hooks need it to the end.
     let admin_stop = CancellationToken::new();
     let admin_router = admin::router(context.clone(), health);
@@ -184,9 +178,44 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
     context.shutdown.cancel();
     // Turns that were cut say so to callers that still wait.
     let _ = tokio::time::timeout(GRACEFUL, context.drain.idle()).await;
-    service.release().await;
+    if let Some(service) = service {
+        service.release().await;
+    }
     tasks.wait().await;
     admin_stop.cancel();
     let _ = admin.await;
     Ok(())
+}
+
+/// Starts what an agent needs: A2A to the outside, the local API for its container.
+async fn agent(
+    context: &Context,
+    skills: &Arc<Skills>,
+    servers: &Arc<mcp::Servers>,
+    metrics: &Metrics,
+    tasks: &TaskTracker,
+) -> Result<Arc<a2a::Service>, RunError> {
+    let local_listener = listen("local", LOCAL_PORT, MAX_LOCAL_CONNECTIONS).await?;
+    let for_turns = {
+        let skills = Arc::clone(skills);
+        Arc::new(move || {
+            skills
+                .published()
+                .into_iter()
+                .map(|s| a2a::SkillRef { name: s.name, path: s.path.to_string_lossy().into_owned() })
+                .collect::<Vec<_>>()
+        })
+    };
+    let service = a2a::Service::start(context, for_turns).map_err(|e| part(&e))?;
+    let peers = mesh::Peers::start(context).map_err(|e| part(&e))?;
+    let local = servers.router().merge(service.local_router()).merge(peers.router());
+    let local = local_api::TokenGate::router(Arc::clone(&context.token), local);
+    let stop = context.shutdown.clone();
+    tasks.spawn(Arc::clone(&service).prove(A2A_PORT, stop.clone()));
+    tasks.spawn(serve(local_listener, local, metrics.clone(), stop));
+    Ok(service)
+}
+
+fn part(error: &dyn std::fmt::Display) -> RunError {
+    RunError::Part(error.to_string())
 }

@@ -67,7 +67,7 @@ seccompProfile: {type: RuntimeDefault}
   verbs: [patch]
 # To set itself as their children's blocking owner where the cluster enforces that right.
 - apiGroups: [outrigger.dev]
-  resources: [agents/finalizers, skills/finalizers]
+  resources: [agents/finalizers, mcpservers/finalizers, skills/finalizers]
   verbs: [update]
 # The children it makes, by server-side apply, and removes when they are no longer asked for.
 - apiGroups: [apps]

@@ -1,21 +1,18 @@
 //! Agent: dereference → validate → plan → apply → status.
 
-use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::ReplicaSet;
-use kube::Api;
-use kube::api::ListParams;
-use outrigger_crds::{Agent, AgentStatus, MCPServer, Skill};
+use outrigger_crds::{Agent, AgentStatus, MCPServer, McpServerUse, Skill};
 
+use super::prune::{Family, prune};
 use super::{Context, Done, ReconcileError, WAITING, now, outcome, transition};
-use crate::apply::{ApplyError, Cause, Owner, reason_of};
-use crate::caches::{Guarded, mounted_config_maps};
+use crate::apply::{ApplyError, Cause, Owner};
+use crate::caches::Guarded;
 use crate::facts::Touch;
 use crate::names::AGENT_LABEL;
-use crate::plan::{self, AgentInput, AgentPlan, ChildKind, Planned, ServerInput};
+use crate::plan::{self, AgentInput, AgentPlan, Checked, ChildKind, Place, Planned, ServerInput};
 use crate::report::Note;
 use crate::scopes::Presence;
 use crate::status::agent::{Held, Missing, Seen, status};
@@ -51,8 +48,9 @@ async fn look(agent: &Agent, context: &Context) -> Result<Done, ReconcileError> 
     let mut done = Done::quiet();
     let mut seen = Seen::default();
 
-    let references = dereference(agent, &owner, context, &mut seen);
-    let input = AgentInput { agent, servers: references.inputs(), settings: &context.settings };
+    let found = dereference(agent, &owner, context, &mut seen);
+    let input =
+        AgentInput { agent, servers: found.iter().filter_map(Found::input).collect(), settings: &context.settings };
     let mut written = Vec::new();
     match plan::agent(&input) {
         Err(error) => {
@@ -65,55 +63,93 @@ async fn look(agent: &Agent, context: &Context) -> Result<Done, ReconcileError> 
     tell(agent, &owner, context, &seen, &written, done).await
 }
 
-/// Servers and skills as they were found.
-struct References {
-    servers: Vec<(String, bool, Arc<Guarded<MCPServer>>)>,
+/// A server of the Agent that was found and accepted.
+struct Found<'a> {
+    used: &'a McpServerUse,
+    namespace: &'a str,
+    server: Arc<Guarded<MCPServer>>,
+    checked: Checked,
 }
 
-impl References {
-    fn inputs(&self) -> Vec<ServerInput<'_>> {
-        let mut inputs = Vec::with_capacity(self.servers.len());
-        for (name, required, server) in &self.servers {
-            let Ok(server) = &server.0 else { continue };
-            let Ok(process) = plan::check_server(&server.spec) else { continue };
-            inputs.push(ServerInput { name, required: *required, spec: &server.spec, process });
-        }
-        inputs
+impl Found<'_> {
+    fn input(&self) -> Option<ServerInput<'_>> {
+        let server = self.server.0.as_ref().ok()?;
+        Some(ServerInput {
+            name: &self.used.name,
+            namespace: self.namespace,
+            required: self.used.required,
+            spec: &server.spec,
+            here: self.checked.place == Place::InPod,
+            checked: self.checked.clone(),
+            tools: self.used.tools.as_ref(),
+        })
     }
 }
 
-fn dereference(agent: &Agent, owner: &Owner, context: &Context, seen: &mut Seen) -> References {
+/// Looks a server up; what is wrong with it, else.
+fn find_server<'a>(
+    used: &'a McpServerUse,
+    owner: &'a Owner,
+    context: &Context,
+) -> Result<Found<'a>, (&'static str, String)> {
+    let name = &used.name;
+    let namespace = used.namespace.as_deref().unwrap_or(&owner.namespace);
+    let is_ours = namespace == owner.namespace;
+    let missing = || {
+        let what =
+            format!("MCPServer {name} is not in namespace {namespace}: create it, or remove it from spec.mcpServers");
+        ("MCPServerNotFound", what)
+    };
+    let server = if is_ours {
+        context.caches.server(namespace, name).ok_or_else(missing)?
+    } else {
+        context.scopes.server(namespace, name).map_err(|presence| match presence {
+            Presence::There | Presence::Missing => missing(),
+            Presence::NotKnownYet => {
+                ("MCPServerPending", format!("MCPServer {name} of namespace {namespace} has not been looked up yet"))
+            }
+            Presence::NotWatched => (
+                "MCPServerNotWatched",
+                format!("the operator does not watch namespace {namespace} of MCPServer {name}: add it to the chart's watchNamespaces"),
+            ),
+        })?
+    };
+    let checked = match &server.0 {
+        Err(invalid) => {
+            return Err(("MCPServerNotAccepted", format!("MCPServer {name} cannot be read: {}", invalid.error)));
+        }
+        Ok(good) => {
+            let checked = plan::check_server(&good.spec, &context.settings)
+                .map_err(|e| ("MCPServerNotAccepted", format!("MCPServer {name}: {e}")))?;
+            if !is_ours && checked.place != Place::Standalone {
+                let why = format!(
+                    "MCPServer {name} of namespace {namespace} cannot be used from namespace {}: only one with placement: Standalone can",
+                    owner.namespace
+                );
+                return Err(("MCPServerNotShared", why));
+            }
+            if !plan::may_use(good, &owner.namespace, &owner.name) {
+                let why = format!(
+                    "MCPServer {name} of namespace {namespace} does not let this Agent in: add {{namespace: {}, agent: {}}} to its spec.access.from",
+                    owner.namespace, owner.name
+                );
+                return Err(("MCPServerAccessDenied", why));
+            }
+            checked
+        }
+    };
+    Ok(Found { used, namespace, server, checked })
+}
+
+fn dereference<'a>(agent: &'a Agent, owner: &'a Owner, context: &Context, seen: &mut Seen) -> Vec<Found<'a>> {
     let mut servers = Vec::new();
     for used in &agent.spec.mcp_servers {
-        let found = context.caches.server(&owner.namespace, &used.name);
-        let problem = match &found {
-            None => Some((
-                "MCPServerNotFound",
-                format!(
-                    "MCPServer {} is not in namespace {}: create it, or remove it from spec.mcpServers",
-                    used.name, owner.namespace
-                ),
-            )),
-            Some(server) => match &server.0 {
-                Err(invalid) => {
-                    Some(("MCPServerNotAccepted", format!("MCPServer {} cannot be read: {}", used.name, invalid.error)))
-                }
-                Ok(server) => plan::check_server(&server.spec)
-                    .err()
-                    .map(|e| ("MCPServerNotAccepted", format!("MCPServer {}: {e}", used.name))),
-            },
-        };
-        match (problem, found) {
-            (None, Some(server)) => servers.push((used.name.clone(), used.required, server)),
-            (Some((reason, message)), _) => {
-                seen.missing_servers.push(Missing {
-                    name: used.name.clone(),
-                    required: used.required,
-                    reason,
-                    message,
-                });
+        match find_server(used, owner, context) {
+            Ok(found) => servers.push(found),
+            Err((reason, message)) => {
+                let (name, required) = (used.name.clone(), used.required);
+                seen.missing_servers.push(Missing { name, required, reason, message });
             }
-            (None, None) => {}
         }
     }
     for used in &agent.spec.skills {
@@ -147,7 +183,7 @@ fn dereference(agent: &Agent, owner: &Owner, context: &Context, seen: &mut Seen)
             Presence::NotWatched => seen.unwatched_peers.push(name),
         }
     }
-    References { servers }
+    servers
 }
 
 /// What is wrong with a skill that is there; whether nothing of it is published.
@@ -176,6 +212,7 @@ async fn apply(
     seen.card_digest = Some(plan.card_digest.clone());
     seen.live_digest = Some(plan.live_digest.clone());
     seen.url = Some(plan.url.clone());
+    seen.sources.clone_from(&plan.sources);
     let incomplete = seen.missing_servers.iter().chain(&seen.missing_skills).any(|m| m.required);
     // With a required part missing, what was rendered last stays: no first Deployment, no changed one.
     let belongs = |o: &&Planned| !incomplete || (o.kind != ChildKind::Deployment && o.name != plan.boot_config_map);
@@ -202,7 +239,13 @@ async fn apply(
     if incomplete {
         scale(agent, owner, context).await?;
     }
-    prune(owner, plan, context).await?;
+    let family = Family {
+        owner,
+        objects: &owner.name,
+        label: (AGENT_LABEL, &owner.name),
+        reference: plan::owner_reference(&owner.name, &owner.uid),
+    };
+    prune(&family, &plan.objects, context).await?;
     Ok(outcome.written)
 }
 
@@ -212,57 +255,6 @@ async fn scale(agent: &Agent, owner: &Owner, context: &Context) -> Result<(), Re
     let Some(deployment) = deployment else { return Ok(()) };
     if deployment.spec.as_ref().and_then(|s| s.replicas) != Some(agent.spec.replicas) {
         context.applier.scale(owner, &owner.name, agent.spec.replicas).await?;
-    }
-    Ok(())
-}
-
-/// Deletes boot `ConfigMap`s that no pod has, or will have.
-async fn prune(owner: &Owner, plan: &AgentPlan, context: &Context) -> Result<(), ReconcileError> {
-    let prefix = format!("{}-boot-", owner.name);
-    let planned: BTreeSet<&str> = plan.objects.iter().map(|o| o.name.as_str()).collect();
-    let mut old = context.caches.config_maps_of(&owner.namespace, &owner.name, &owner.uid);
-    old.retain(|(name, _)| name.starts_with(&prefix) && !planned.contains(name.as_str()));
-    if old.is_empty() {
-        return Ok(());
-    }
-    for (name, _) in old.iter().filter(|(_, live)| live.controller.is_none()) {
-        // Left behind by a deletion that orphaned it: it goes with this Agent at the latest.
-        context
-            .applier
-            .adopt(owner, ChildKind::ConfigMap, name, plan::owner_reference(&owner.name, &owner.uid))
-            .await?;
-    }
-    // Not seen yet, or not written while a part is missing: there is no hurry.
-    let deployment = context.caches.deployment(&owner.namespace, &owner.name, &owner.uid);
-    let Some(deployment) = deployment else { return Ok(()) };
-    // Until its controller has seen the newest template it may still make pods of an older one.
-    let observed = deployment.status.as_ref().and_then(|s| s.observed_generation);
-    if observed < deployment.metadata.generation {
-        return Ok(());
-    }
-    let pods = context.caches.pods_of(&owner.namespace, &owner.name, &context.facts);
-    let sets: Api<ReplicaSet> = Api::namespaced(context.client.clone(), &owner.namespace);
-    let selector = format!("{AGENT_LABEL}={}", owner.name);
-    let sets = sets.list(&ListParams::default().labels(&selector)).await.map_err(|e| {
-        context.metrics.api_errors.with_label_values(&["list", reason_of(&e)]).inc();
-        ApplyError::of("list", ChildKind::Deployment, &owner.name, e)
-    })?;
-    let active = sets.items.iter().filter(|s| {
-        let wanted = s.spec.as_ref().and_then(|s| s.replicas).unwrap_or_default();
-        wanted > 0 || s.status.as_ref().is_some_and(|s| s.replicas > 0)
-    });
-    let in_sets = active.filter_map(|s| s.spec.as_ref()?.template.as_ref()?.spec.as_ref());
-    let in_pods = pods.iter().filter_map(|p| p.pod.spec.as_ref());
-    let in_deployment = deployment.spec.iter().filter_map(|s| s.template.spec.as_ref());
-    let used: BTreeSet<String> = in_sets
-        .chain(in_pods)
-        .chain(in_deployment)
-        .flat_map(|s| mounted_config_maps(Some(s)).map(str::to_owned).collect::<Vec<_>>())
-        .collect();
-    for (name, live) in old {
-        if !used.contains(&name) {
-            context.applier.delete(owner, ChildKind::ConfigMap, &name, &live.uid).await?;
-        }
     }
     Ok(())
 }

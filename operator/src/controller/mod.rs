@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod mcp_server;
+mod prune;
 pub mod skill;
 
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::apply::{Applier, ApplyError};
 use crate::caches::{Caches, Guarded};
 use crate::facts::{Facts, Touch};
+use crate::issuer::Issuers;
 use crate::metrics::Metrics;
 use crate::plan::ChildKind;
 use crate::report::{Note, Outcome, Reporter};
@@ -55,6 +57,8 @@ pub struct Context {
     pub client: Client,
     /// All scopes of the operator, for Agents of other namespaces.
     pub scopes: Scopes,
+    /// Who signs the tokens of the cluster.
+    pub issuers: Issuers,
     /// What the installation says.
     pub settings: Arc<Settings>,
     /// What the watches have seen.

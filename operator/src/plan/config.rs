@@ -2,13 +2,14 @@
 
 use outrigger_crds::{AgentSpec, duration};
 use outrigger_protocol::config::{
-    AgentRef, Boot, CONFIG_VERSION, Drain, Era, Limits, Reach, Runtime, SHIM_SOCKET, Server, SkillMount, TOOLS_DIR,
+    AgentRef, Boot, CONFIG_VERSION, Drain, Limits, Reach, Runtime, SHIM_SOCKET, Server, SkillMount, Store, TOOLS_DIR,
 };
 use serde_json::json;
 
 use super::identity::Identity;
-use super::{AgentInput, ChildKind, PlanError, Planned, store};
+use super::{AgentInput, ChildKind, PlanError, Planned, ServerInput, files, store};
 use crate::names;
+use crate::settings::Settings;
 
 /// Milliseconds of a duration in a specification.
 pub(super) fn millis(path: &str, text: &str) -> Result<u64, PlanError> {
@@ -50,6 +51,7 @@ pub(super) fn limits(spec: &AgentSpec) -> Result<Limits, PlanError> {
             (&mut limits.max_concurrent_turns, given.max_concurrent_turns),
             (&mut limits.max_queued_turns, given.max_queued_turns),
             (&mut limits.max_open_tasks_per_caller, given.max_open_tasks_per_caller),
+            (&mut limits.max_tasks_per_caller, given.max_tasks_per_caller),
             (&mut limits.max_streams_per_caller, given.max_streams_per_caller),
             (&mut limits.max_streams_per_task, given.max_streams_per_task),
             (&mut limits.max_requests_per_second, given.max_requests_per_second),
@@ -80,20 +82,7 @@ pub(super) fn boot(
     runtime: Runtime,
     grace_seconds: u32,
 ) -> Result<String, PlanError> {
-    let servers: Vec<Server> = input
-        .servers
-        .iter()
-        .map(|server| Server {
-            name: server.name.into(),
-            reach: Reach::Stdio {
-                container: names::tool_container(server.name),
-                socket: format!("{TOOLS_DIR}/{}/{SHIM_SOCKET}", server.name),
-            },
-            required: server.required,
-            process: server.process.clone(),
-            era: Era::Auto,
-        })
-        .collect();
+    let servers: Vec<Server> = input.servers.iter().map(|s| server(s, input.settings)).collect();
     let mut containers = vec![names::AGENT_CONTAINER.to_owned()];
     containers.extend(servers.iter().filter_map(|s| s.container().map(str::to_owned)));
     let boot = Boot {
@@ -113,6 +102,64 @@ pub(super) fn boot(
         drain: Drain { token: identity.drain_token(), grace_seconds },
     };
     text(&boot)
+}
+
+/// A server as the sidecar reaches it.
+pub(super) fn server(input: &ServerInput<'_>, settings: &Settings) -> Server {
+    let name = input.name;
+    let container = || names::tool_container(name);
+    let transport = &input.spec.transport;
+    let reach = if let Some(remote) = &transport.remote {
+        Reach::Remote {
+            url: remote.url.clone(),
+            headers_dir: remote.headers_from.as_ref().map(|_| files::server_headers(name).folder()),
+            ca_file: remote.ca_from.as_ref().map(|_| files::server_ca(name).file()),
+            allow: remote.allow.clone(),
+        }
+    } else if !input.here {
+        Reach::Service { url: server_url(name, input.namespace, settings) }
+    } else if let Some(http) = &transport.http {
+        Reach::Http {
+            container: container(),
+            port: u16::try_from(http.port).unwrap_or_default(),
+            path: http.path.clone(),
+        }
+    } else {
+        Reach::Stdio { container: container(), socket: format!("{TOOLS_DIR}/{name}/{SHIM_SOCKET}") }
+    };
+    Server {
+        name: name.into(),
+        reach,
+        // An outage elsewhere takes no pod down.
+        required: input.required && input.here,
+        process: input.checked.process.clone(),
+        era: input.checked.era,
+    }
+}
+
+/// Endpoint of a Standalone server.
+pub(super) fn server_url(name: &str, namespace: &str, settings: &Settings) -> String {
+    let host = super::live::host(&names::server_objects(name), namespace, &settings.cluster_domain);
+    format!("http://{host}:{}/mcp/{name}", names::SERVICE_PORT)
+}
+
+/// The boot document of a Standalone server's pods.
+pub(super) fn tools_boot(
+    identity: &Identity,
+    input: &ServerInput<'_>,
+    settings: &Settings,
+    grace_seconds: u32,
+) -> Result<String, PlanError> {
+    text(&Boot {
+        version: CONFIG_VERSION,
+        agent: AgentRef { name: identity.resource.clone(), namespace: identity.namespace.clone() },
+        runtime: Runtime::Tools {},
+        containers: vec![names::tool_container(input.name)],
+        servers: vec![server(input, settings)],
+        skills: Vec::new(),
+        store: Store::Memory,
+        drain: Drain { token: identity.drain_token(), grace_seconds },
+    })
 }
 
 fn text<T: serde::Serialize>(document: &T) -> Result<String, PlanError> {

@@ -1,15 +1,17 @@
 //! The containers of a pod: the user's with what we add, the sidecar, the tools.
 
 use outrigger_protocol::config::{
-    A2A_PORT, ADMIN_PORT, AGENT_DIR, DRAIN_HEADER, SHIM_SOCKET, SKILL_SOURCES, SKILLS_DIR, TOKEN_FILE, TOOLS_DIR,
-    URLS_FILE,
+    A2A_PORT, ADMIN_PORT, AGENT_DIR, DRAIN_HEADER, IDENTITY_AUDIENCE, SHIM_SOCKET, SKILL_SOURCES, SKILLS_DIR,
+    TOKEN_FILE, TOOLS_DIR, URLS_FILE,
 };
 use serde_json::{Map, Value, json};
 
 use super::merge::{default, mount, put_list, put_named, take_list, take_object};
 use super::quantity::{canonical_resources, merge_resources};
+use super::server::{Launch, Place};
 use super::{AgentInput, ServerInput, files, security, store};
 use crate::names;
+use crate::settings::Settings;
 
 /// Folder of the shim in tool containers.
 const SHIM_DIR: &str = "/outrigger/bin";
@@ -31,6 +33,13 @@ pub(super) const SKILLS_VOLUME: &str = "outrigger-skills";
 pub(super) const BOOT_VOLUME: &str = "outrigger-boot";
 /// Volume of the live document.
 pub(super) const LIVE_VOLUME: &str = "outrigger-live";
+
+/// Volume of the token that proves who the sidecar is.
+const IDENTITY_VOLUME: &str = "outrigger-identity";
+/// Folder of that token; the file is [`outrigger_protocol::config::IDENTITY_FILE`].
+const IDENTITY_DIR: &str = "/etc/outrigger/identity";
+/// How long such a token is good; the kubelet renews it when most of that is over.
+const IDENTITY_SECONDS: i64 = 3600;
 
 /// Volume of a tool's socket.
 pub(super) fn tool_volume(server: &str) -> String {
@@ -94,49 +103,76 @@ fn restricted() -> Value {
 }
 
 /// The init container that brings the shim.
-pub(super) fn install(input: &AgentInput<'_>) -> Value {
+pub(super) fn install(settings: &Settings) -> Value {
     json!({
         "name": names::INSTALL_CONTAINER,
-        "image": input.settings.sidecar_image,
+        "image": settings.sidecar_image,
         "imagePullPolicy": "IfNotPresent",
         "args": ["install-shim", INSTALL_DIR],
-        "resources": merge_resources(&input.settings.install_resources, None),
+        "resources": merge_resources(&settings.install_resources, None),
         "securityContext": restricted(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [mount(BIN_VOLUME, INSTALL_DIR, false)],
     })
 }
 
-/// The sidecar: an init container that stays. Containers start only after its startup probe, so that probe asks for
-/// configuration and required skills, never for tools.
-pub(super) fn sidecar(input: &AgentInput<'_>, volumes: &mut Vec<Value>) -> Value {
+/// What the sidecar of an Agent gets beyond what each has.
+pub(super) fn agents_sidecar(input: &AgentInput<'_>, volumes: &mut Vec<Value>) -> Value {
     let spec = &input.agent.spec;
-    let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}});
-    let scratch = "outrigger-tmp-outrigger";
-    volumes.push(super::merge::empty_dir(scratch, &json!({})));
-    let mut mounts = vec![
-        mount(BOOT_VOLUME, BOOT_DIR, true),
-        mount(LIVE_VOLUME, LIVE_DIR, true),
-        mount(AGENT_VOLUME, AGENT_DIR, false),
-        mount(scratch, "/tmp", false),
-    ];
-    let mut env = vec![
-        field("POD_NAME", "metadata.name"),
-        field("POD_NAMESPACE", "metadata.namespace"),
-        field("POD_UID", "metadata.uid"),
-        field("POD_IP", "status.podIP"),
-    ];
+    let mut mounts = vec![mount(AGENT_VOLUME, AGENT_DIR, false)];
+    let mut env = Vec::new();
     store::sidecar(spec, &mut env, &mut mounts);
-    files::mounts(spec, &mut mounts);
+    files::mounts(&files::all_sources(input), &mut mounts);
     if !spec.skills.is_empty() {
         mounts.push(mount(SKILLS_VOLUME, SKILLS_DIR, false));
     }
     for skill in &spec.skills {
         mounts.push(mount(&skill_volume(&skill.name), &format!("{SKILL_SOURCES}/{}", skill.name), true));
     }
-    for server in &input.servers {
-        mounts.push(mount(&tool_volume(server.name), &format!("{TOOLS_DIR}/{}", server.name), false));
+    if input.servers.iter().any(|s| s.checked.place == Place::Standalone) {
+        mounts.push(mount(IDENTITY_VOLUME, IDENTITY_DIR, true));
     }
+    mounts.extend(input.servers.iter().filter(|s| s.has_shim()).map(|s| socket_mount(s.name)));
+    let resources = spec.sidecar.as_ref().and_then(|s| s.resources.as_ref());
+    sidecar(input.settings, resources, env, mounts, volumes)
+}
+
+/// Mount of a tool's socket in the sidecar.
+pub(super) fn socket_mount(server: &str) -> Value {
+    mount(&tool_volume(server), &format!("{TOOLS_DIR}/{server}"), false)
+}
+
+/// The token by which a sidecar proves itself to another one.
+pub(super) fn identity_volume() -> Value {
+    json!({"name": IDENTITY_VOLUME, "projected": {"sources": [{"serviceAccountToken": {
+        "audience": IDENTITY_AUDIENCE,
+        "expirationSeconds": IDENTITY_SECONDS,
+        "path": "token",
+    }}]}})
+}
+
+/// The sidecar: an init container that stays. Containers start only after its startup probe, so that probe asks for
+/// configuration and required skills, never for tools.
+pub(super) fn sidecar(
+    settings: &Settings,
+    resources: Option<&Value>,
+    more_env: Vec<Value>,
+    more_mounts: Vec<Value>,
+    volumes: &mut Vec<Value>,
+) -> Value {
+    let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}});
+    let scratch = "outrigger-tmp-outrigger";
+    volumes.push(super::merge::empty_dir(scratch, &json!({})));
+    let mut mounts =
+        vec![mount(BOOT_VOLUME, BOOT_DIR, true), mount(LIVE_VOLUME, LIVE_DIR, true), mount(scratch, "/tmp", false)];
+    mounts.extend(more_mounts);
+    let mut env = vec![
+        field("POD_NAME", "metadata.name"),
+        field("POD_NAMESPACE", "metadata.namespace"),
+        field("POD_UID", "metadata.uid"),
+        field("POD_IP", "status.podIP"),
+    ];
+    env.extend(more_env);
     let probe = |path: &str, period: i32, timeout: i32, failures: i32| {
         json!({
             "httpGet": {"path": path, "port": ADMIN_PORT, "scheme": "HTTP"},
@@ -147,7 +183,7 @@ pub(super) fn sidecar(input: &AgentInput<'_>, volumes: &mut Vec<Value>) -> Value
     };
     json!({
         "name": names::SIDECAR_CONTAINER,
-        "image": input.settings.sidecar_image,
+        "image": settings.sidecar_image,
         "imagePullPolicy": "IfNotPresent",
         "args": ["run"],
         "restartPolicy": "Always",
@@ -159,32 +195,34 @@ pub(super) fn sidecar(input: &AgentInput<'_>, volumes: &mut Vec<Value>) -> Value
         "startupProbe": probe("/startz", 1, 2, 600),
         "readinessProbe": probe("/readyz", 2, 2, 2),
         "livenessProbe": probe("/livez", 10, 5, 3),
-        "resources": merge_resources(
-            &input.settings.sidecar_resources,
-            spec.sidecar.as_ref().and_then(|s| s.resources.as_ref()),
-        ),
+        "resources": merge_resources(&settings.sidecar_resources, resources),
         "securityContext": restricted(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,
     })
 }
 
-/// The container of a tool: the shim is its entrypoint and starts the server's command as often as the sidecar asks.
-/// `renamed` gives the name in the pod for each of the server's own volumes.
+/// The container of a tool. Over standard input and output the shim is its entrypoint and starts the server's command as
+/// often as the sidecar asks. `renamed` gives the name in the pod for each of the server's own volumes.
 pub(super) fn tool(
     server: &ServerInput<'_>,
-    input: &AgentInput<'_>,
+    launch: &Launch,
+    settings: &Settings,
     renamed: &dyn Fn(&str) -> String,
     token: &str,
     volumes: &mut Vec<Value>,
 ) -> Value {
     let spec = server.spec;
     let name = names::tool_container(server.name);
-    let mut args = vec!["--".to_owned()];
-    args.extend(spec.command.iter().chain(&spec.args).cloned());
-    let mut env = spec.env.clone();
-    put_named(&mut env, json!({"name": "OUTRIGGER_SOCKET", "value": format!("{TOOL_RUN_DIR}/{SHIM_SOCKET}")}));
-    put_named(&mut env, json!({"name": "OUTRIGGER_MAX_PROCESSES", "value": server.process.max_processes.to_string()}));
+    let mut env: Vec<Value> = Vec::new();
+    let given = |name: &str| super::merge::named(&spec.env, name).is_some();
+    env.extend(launch.env.iter().filter(|(n, _)| !given(n)).map(|(n, v)| json!({"name": n, "value": v})));
+    env.extend(spec.env.iter().cloned());
+    if server.has_shim() {
+        let most = server.checked.process.max_processes.to_string();
+        put_named(&mut env, json!({"name": "OUTRIGGER_SOCKET", "value": format!("{TOOL_RUN_DIR}/{SHIM_SOCKET}")}));
+        put_named(&mut env, json!({"name": "OUTRIGGER_MAX_PROCESSES", "value": most}));
+    }
     let mut mounts: Vec<Value> = spec
         .volume_mounts
         .iter()
@@ -194,20 +232,37 @@ pub(super) fn tool(
             m
         })
         .collect();
-    mounts.push(mount(BIN_VOLUME, SHIM_DIR, true));
-    mounts.push(mount(&tool_volume(server.name), TOOL_RUN_DIR, false));
+    if server.has_shim() {
+        mounts.push(mount(BIN_VOLUME, SHIM_DIR, true));
+        mounts.push(mount(&tool_volume(server.name), TOOL_RUN_DIR, false));
+    }
     let mut container = Map::new();
     container.insert("name".into(), json!(name));
-    container.insert("image".into(), json!(spec.image));
-    container.insert("command".into(), json!([format!("{SHIM_DIR}/outrigger-shim")]));
-    container.insert("args".into(), json!(args));
-    container.insert("env".into(), Value::Array(env));
-    put_list(&mut container, "envFrom", spec.env_from.clone());
-    container.insert("volumeMounts".into(), Value::Array(mounts));
-    container.insert("resources".into(), merge_resources(&input.settings.tool_resources, spec.resources.as_ref()));
-    if let Some(context) = &spec.security_context {
-        container.insert("securityContext".into(), context.clone());
+    container.insert("image".into(), json!(launch.image));
+    let words = |words: &[String]| words.iter().map(|w| json!(w)).collect::<Vec<_>>();
+    if server.has_shim() {
+        let mut args = vec![json!("--")];
+        args.extend(words(&launch.command));
+        args.extend(words(&launch.args));
+        container.insert("command".into(), json!([format!("{SHIM_DIR}/outrigger-shim")]));
+        container.insert("args".into(), Value::Array(args));
+    } else {
+        put_list(&mut container, "command", words(&launch.command));
+        put_list(&mut container, "args", words(&launch.args));
+        if let Some(http) = &spec.transport.http {
+            container.insert("ports".into(), json!([{"containerPort": http.port, "protocol": "TCP"}]));
+        }
     }
+    put_list(&mut container, "env", env);
+    put_list(&mut container, "envFrom", spec.env_from.clone());
+    put_list(&mut container, "volumeMounts", mounts);
+    container.insert("resources".into(), merge_resources(&settings.tool_resources, spec.resources.as_ref()));
+    let mut context = spec.security_context.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+    if launch.is_runner {
+        default(&mut context, "runAsUser", json!(names::SIDECAR_USER));
+        default(&mut context, "runAsGroup", json!(names::SIDECAR_USER));
+    }
+    container.insert("securityContext".into(), Value::Object(context));
     if let Some(probe) = &spec.liveness_probe {
         container.insert("livenessProbe".into(), probe.clone());
     }

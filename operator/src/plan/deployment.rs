@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::identity::Identity;
 use super::store::{Lifetime, lifetime};
 use super::{ChildKind, Planned};
-use crate::names::AGENT_LABEL;
 
 /// Old `ReplicaSet`s kept; their boot `ConfigMap`s are not, as a rollback is a change of the Agent.
 const REVISION_HISTORY: i32 = 3;
@@ -18,20 +17,28 @@ const PROGRESS_DEADLINE_SECONDS: i32 = 600;
 /// `spec.replicas` is always written: an Agent without a value has the schema's default, and the scale subresource of
 /// the Agent is the one place where autoscalers write.
 pub(super) fn deployment(identity: &Identity, spec: &AgentSpec, template: &Value) -> Planned {
-    let strategy = if lifetime(spec) == Lifetime::Volume {
-        json!({"type": "Recreate"})
-    } else {
-        json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}})
-    };
+    if lifetime(spec) == Lifetime::Volume {
+        return with(identity, spec.replicas, template, &json!({"type": "Recreate"}));
+    }
+    rolling(identity, spec.replicas, template)
+}
+
+/// A Deployment that never has fewer pods than it should.
+pub(super) fn rolling(identity: &Identity, replicas: i32, template: &Value) -> Planned {
+    let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}});
+    with(identity, replicas, template, &strategy)
+}
+
+fn with(identity: &Identity, replicas: i32, template: &Value, strategy: &Value) -> Planned {
     let body = json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": identity.metadata(&identity.name),
         "spec": {
-            "replicas": spec.replicas,
+            "replicas": replicas,
             "revisionHistoryLimit": REVISION_HISTORY,
             "progressDeadlineSeconds": PROGRESS_DEADLINE_SECONDS,
-            "selector": {"matchLabels": {AGENT_LABEL: identity.name}},
+            "selector": {"matchLabels": identity.selector()},
             "strategy": strategy,
             "template": template,
         },

@@ -4,7 +4,9 @@
 use outrigger_crds::{AgentSpec, ConfigMapSource, SecretFolder};
 use serde_json::{Value, json};
 
+use super::AgentInput;
 use super::merge::mount;
+use crate::names;
 
 /// Permissions of the files of a Secret: owner and group, which is the pod's.
 const SECRET_MODE: i32 = 0o440;
@@ -14,20 +16,20 @@ const SECRET_MODE: i32 = 0o440;
 pub(super) struct Place {
     /// Name of the volume, without `outrigger-`, and of the folder.
     name: &'static str,
-    /// Number in a list.
-    index: Option<usize>,
+    /// Number in a list, or name of a server.
+    of: Option<String>,
     /// Name of the file, for those that have one.
     file: &'static str,
 }
 
 impl Place {
     const fn new(name: &'static str, file: &'static str) -> Self {
-        Self { name, index: None, file }
+        Self { name, of: None, file }
     }
 
     fn full_name(&self) -> String {
-        match self.index {
-            Some(index) => format!("{}-{index}", self.name),
+        match &self.of {
+            Some(of) => format!("{}-{of}", self.name),
             None => self.name.into(),
         }
     }
@@ -43,7 +45,7 @@ impl Place {
     }
 
     fn volume(&self) -> String {
-        format!("outrigger-{}", self.full_name())
+        names::bounded(&format!("outrigger-{}", self.full_name()))
     }
 }
 
@@ -60,12 +62,22 @@ pub(super) const STORE_CA: Place = Place::new("store-ca", "ca.pem");
 
 /// Keys of an issuer.
 pub(super) fn jwks(index: usize) -> Place {
-    Place { index: Some(index), ..Place::new("jwks", "jwks.json") }
+    Place { of: Some(index.to_string()), ..Place::new("jwks", "jwks.json") }
 }
 
 /// Authorities of an issuer.
 pub(super) fn jwt_ca(index: usize) -> Place {
-    Place { index: Some(index), ..Place::new("jwt-ca", "ca.pem") }
+    Place { of: Some(index.to_string()), ..Place::new("jwt-ca", "ca.pem") }
+}
+
+/// Headers for a remote server, a file each.
+pub(super) fn server_headers(server: &str) -> Place {
+    Place { of: Some(server.into()), ..Place::new("mcp-headers", "") }
+}
+
+/// Authorities of a remote server.
+pub(super) fn server_ca(server: &str) -> Place {
+    Place { of: Some(server.into()), ..Place::new("mcp-ca", "ca.pem") }
 }
 
 /// What is mounted, and where.
@@ -114,9 +126,30 @@ pub fn sources(spec: &AgentSpec) -> Vec<Source> {
     found
 }
 
+/// Those of the specification and of its remote servers.
+pub(super) fn all_sources(input: &AgentInput<'_>) -> Vec<Source> {
+    let mut found = sources(&input.agent.spec);
+    for server in &input.servers {
+        let Some(remote) = &server.spec.transport.remote else { continue };
+        found.extend(remote.headers_from.as_ref().map(|f| Source {
+            kind: "Secret",
+            name: f.secret_name.clone(),
+            key: None,
+            place: server_headers(server.name),
+        }));
+        found.extend(remote.ca_from.as_ref().map(|s| Source {
+            kind: "ConfigMap",
+            name: s.config_map_key_ref.name.clone(),
+            key: Some(s.config_map_key_ref.key.clone()),
+            place: server_ca(server.name),
+        }));
+    }
+    found
+}
+
 /// Adds the volumes.
-pub(super) fn volumes(spec: &AgentSpec, volumes: &mut Vec<Value>) {
-    for source in sources(spec) {
+pub(super) fn volumes(sources: &[Source], volumes: &mut Vec<Value>) {
+    for source in sources {
         let name = source.place.volume();
         volumes.push(match &source.key {
             None => json!({"name": name, "secret": {"secretName": source.name, "defaultMode": SECRET_MODE}}),
@@ -129,6 +162,6 @@ pub(super) fn volumes(spec: &AgentSpec, volumes: &mut Vec<Value>) {
 }
 
 /// Adds the mounts of the sidecar.
-pub(super) fn mounts(spec: &AgentSpec, mounts: &mut Vec<Value>) {
-    mounts.extend(sources(spec).iter().map(|s| mount(&s.place.volume(), &s.place.folder(), true)));
+pub(super) fn mounts(sources: &[Source], mounts: &mut Vec<Value>) {
+    mounts.extend(sources.iter().map(|s| mount(&s.place.volume(), &s.place.folder(), true)));
 }

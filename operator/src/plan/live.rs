@@ -2,7 +2,7 @@
 
 use outrigger_crds::{self as crds, AccessSpec, AgentSpec, CardSpec, PushSpec, TurnsSpec};
 use outrigger_protocol::config::{
-    A2A_PORT, Access, ApiKeys, CloseOn, JwtIssuer, Limits, Live, Offer, OnDisconnect, Order, Peer, Push, Recovery,
+    A2A_PORT, Access, ApiKeys, CloseOn, JwtIssuer, Limits, Live, Mcp, Offer, OnDisconnect, Order, Peer, Push, Recovery,
     Turns,
 };
 use serde_json::json;
@@ -21,7 +21,13 @@ pub(super) struct Document {
 }
 
 /// The live document of an Agent.
-pub(super) fn live(identity: &Identity, spec: &AgentSpec, limits: Limits, domain: &str) -> Result<Document, PlanError> {
+pub(super) fn live(
+    identity: &Identity,
+    spec: &AgentSpec,
+    limits: Limits,
+    mcp: Mcp,
+    domain: &str,
+) -> Result<Document, PlanError> {
     let given = spec.card.clone().unwrap_or_default();
     let public_card = card::card(identity, spec, &given);
     let document = Live {
@@ -32,13 +38,14 @@ pub(super) fn live(identity: &Identity, spec: &AgentSpec, limits: Limits, domain
         access: spec.access.as_ref().map(access).unwrap_or_default(),
         push: spec.push.as_ref().map(push).transpose()?.unwrap_or_default(),
         peers: peers(identity, spec, domain),
+        mcp,
         ..Live::new(public_card)
     };
     let of_card = json!([document.card, document.extended_card, document.offer]);
     Ok(Document { card_digest: hash::hex(of_card.to_string().as_bytes()), text: json!(document).to_string() })
 }
 
-fn host(name: &str, namespace: &str, domain: &str) -> String {
+pub(super) fn host(name: &str, namespace: &str, domain: &str) -> String {
     format!("{name}.{namespace}.svc.{domain}")
 }
 

@@ -12,24 +12,26 @@ mod identity;
 mod live;
 mod merge;
 mod pod;
+mod policy;
 mod quantity;
 mod security;
 mod server;
 mod service;
 mod skill;
+mod standalone;
 mod store;
 mod validate;
 
-use outrigger_crds::{Agent, MCPServerSpec};
-use outrigger_protocol::config::Process;
+use outrigger_crds::{Agent, MCPServerSpec, ToolFilter};
 use serde_json::Value;
 
 use crate::hash;
 use crate::settings::Settings;
 
 pub use files::{Source, sources};
-pub use server::{ServerError, check_server};
+pub use server::{Checked, Launch, Place, ServerError, check_server, place};
 pub use skill::{SkillPlan, skill};
+pub use standalone::{Caller, StandaloneInput, StandalonePlan, may_use, server_reference, server_selector, standalone};
 pub use store::{Lifetime, lifetime};
 
 /// Kinds of the objects that we write.
@@ -94,12 +96,30 @@ impl Planned {
 pub struct ServerInput<'a> {
     /// Name of the `MCPServer`.
     pub name: &'a str,
+    /// Its namespace.
+    pub namespace: &'a str,
     /// Whether the Agent is ready only when this server is.
     pub required: bool,
     /// Its specification.
     pub spec: &'a MCPServerSpec,
-    /// Its bounds, as [`check_server`] read them.
-    pub process: Process,
+    /// What [`check_server`] found.
+    pub checked: Checked,
+    /// Which of its tools the Agent asks for.
+    pub tools: Option<&'a ToolFilter>,
+    /// Whether its container is in the pods that are planned.
+    pub here: bool,
+}
+
+impl ServerInput<'_> {
+    /// Whether the shim starts it.
+    fn has_shim(&self) -> bool {
+        self.here && self.spec.transport.stdio.is_some()
+    }
+
+    /// What its container in the planned pods runs, if there is one.
+    fn launch_in_pod(&self) -> Option<&Launch> {
+        self.checked.launch.as_ref().filter(|_| self.here)
+    }
 }
 
 /// All that a plan of an Agent is made from.
@@ -126,6 +146,8 @@ pub struct AgentPlan {
     pub live_digest: String,
     /// A2A endpoint inside the cluster.
     pub url: String,
+    /// Secrets and `ConfigMap`s of the user's that the sidecar mounts.
+    pub sources: Vec<Source>,
 }
 
 /// Why there is no plan. The variant is the reason of the condition.
@@ -177,17 +199,17 @@ pub fn agent(input: &AgentInput<'_>) -> Result<AgentPlan, PlanError> {
     let spec = &input.agent.spec;
     let identity = identity::Identity::of(input.agent)?;
     let runtime = validate::runtime(spec)?;
-    validate::template(spec, &runtime)?;
+    validate::template(spec, &runtime, &input.servers)?;
     store::check(spec)?;
     let limits = config::limits(spec)?;
     let grace = pod::grace_seconds(spec, limits.turn_timeout_ms);
     let domain = &input.settings.cluster_domain;
     let boot = config::boot(input, &identity, runtime, grace)?;
-    let live = live::live(&identity, spec, limits, domain)?;
+    let live = live::live(&identity, spec, limits, policy::of_agent(&input.servers), domain)?;
     let boot_config_map = format!("{}-boot-{}", identity.name, hash::short(boot.as_bytes(), 10));
     let template = pod::template(input, &identity, &boot_config_map, grace);
     let objects = vec![
-        identity::service_account(&identity, spec),
+        identity::service_account(&identity, Some(spec)),
         config::boot_config_map(&identity, &boot_config_map, &boot),
         config::live_config_map(&identity, &live.text),
         service::service(&identity, spec),
@@ -200,6 +222,7 @@ pub fn agent(input: &AgentInput<'_>) -> Result<AgentPlan, PlanError> {
         card_digest: live.card_digest,
         live_digest: hash::hex(live.text.as_bytes()),
         url: format!("{}/", live::url(&identity, domain)),
+        sources: files::all_sources(input),
     })
 }
 

@@ -119,9 +119,7 @@ mod tests {
 
     #[test]
     fn schemas_are_names_that_differ() {
-        let of = |namespace: &str, name: &str| {
-            schema(&Identity { name: name.into(), namespace: namespace.into(), uid: String::new() })
-        };
+        let of = |namespace: &str, name: &str| schema(&Identity::for_tests(name, namespace));
         assert!(of("shop", "seller").starts_with("outrigger_shop_seller_"));
         let long = "x".repeat(60);
         for (a, b) in [(("a-b", "c"), ("a", "b-c")), ((long.as_str(), "one"), (long.as_str(), "two"))] {

@@ -6,8 +6,8 @@ use outrigger_crds::AgentSpec;
 use outrigger_protocol::config::Runtime;
 use serde_json::Value;
 
-use super::PlanError;
 use super::merge::{items, text};
+use super::{PlanError, ServerInput};
 use crate::names;
 
 /// The one runtime that is set.
@@ -32,14 +32,15 @@ pub(super) fn runtime(spec: &AgentSpec) -> Result<Runtime, PlanError> {
     }
 }
 
-fn port_of(runtime: &Runtime) -> i64 {
+fn port_of(runtime: &Runtime) -> Option<i64> {
     match runtime {
-        Runtime::Http { port, .. } | Runtime::A2a { port, .. } => i64::from(*port),
+        Runtime::Http { port, .. } | Runtime::A2a { port, .. } => Some(i64::from(*port)),
+        Runtime::Tools {} => None,
     }
 }
 
 /// Checks the template.
-pub(super) fn template(spec: &AgentSpec, runtime: &Runtime) -> Result<(), PlanError> {
+pub(super) fn template(spec: &AgentSpec, runtime: &Runtime, servers: &[ServerInput<'_>]) -> Result<(), PlanError> {
     let pod = spec.template.get("spec").unwrap_or(&Value::Null);
     let refused = |path: &str, message: &str| PlanError::InvalidTemplate { path: path.into(), message: message.into() };
     if super::merge::named(items(pod, "containers"), names::AGENT_CONTAINER).is_none() {
@@ -51,13 +52,13 @@ pub(super) fn template(spec: &AgentSpec, runtime: &Runtime) -> Result<(), PlanEr
             "remove it: the tools in the pod would get the token too; mount a projected serviceAccountToken volume in the container that needs one",
         ));
     }
-    ports(pod, port_of(runtime))
+    ports(pod, port_of(runtime), servers)
 }
 
 /// All containers of a pod share its ports, and the agent's is taken whether it is declared or not.
-fn ports(pod: &Value, agent: i64) -> Result<(), PlanError> {
+fn ports(pod: &Value, agent: Option<i64>, servers: &[ServerInput<'_>]) -> Result<(), PlanError> {
     let mut taken: BTreeMap<(i64, String), &str> = BTreeMap::new();
-    taken.insert((agent, "TCP".into()), names::AGENT_CONTAINER);
+    taken.extend(agent.map(|port| ((port, "TCP".into()), names::AGENT_CONTAINER)));
     let sidecars = items(pod, "initContainers").iter().filter(|c| text(c, "restartPolicy") == "Always");
     for container in items(pod, "containers").iter().chain(sidecars) {
         let name = text(container, "name");
@@ -68,6 +69,16 @@ fn ports(pod: &Value, agent: i64) -> Result<(), PlanError> {
             if first != name {
                 return Err(PlanError::PortConflict { port: number, first: first.into(), second: name.into() });
             }
+        }
+    }
+    let mut of_servers: BTreeMap<i64, &str> = BTreeMap::new();
+    for server in servers.iter().filter(|s| s.here) {
+        let Some(number) = server.spec.transport.http.as_ref().map(|h| i64::from(h.port)) else { continue };
+        let container = |name: &str| names::tool_container(name);
+        let first = taken.get(&(number, "TCP".to_owned())).map(|name| (*name).to_owned());
+        let first = first.or_else(|| of_servers.insert(number, server.name).map(container));
+        if let Some(first) = first {
+            return Err(PlanError::PortConflict { port: number, first, second: container(server.name) });
         }
     }
     Ok(())

@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use outrigger_crds::{Agent, AgentStatus, CardDigest, MAX_TOOL_NAMES, ToolsStatus};
 use outrigger_protocol::status::PodStatus;
 
-use super::pods::{PodView, Problem, server_message};
+use super::pods::{PodView, Problem, refused, server_message};
 use super::{Said, a2a, conditions, count};
-use crate::plan;
+use crate::plan::{self, Source};
 
 /// A part of the Agent that is not there or not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +64,8 @@ pub struct Seen {
     pub plan_hash: Option<String>,
     /// A2A endpoint.
     pub url: Option<String>,
+    /// Secrets and `ConfigMap`s of the user's that the sidecar mounts, if there is a plan.
+    pub sources: Vec<Source>,
 }
 
 /// The status of `agent` after `seen`.
@@ -159,14 +161,7 @@ fn deployment_condition<'a>(seen: &'a Seen, kind: &str) -> Option<(&'a str, &'a 
 
 fn pods_refused(seen: &Seen) -> Option<Problem> {
     let (_, _, message) = deployment_condition(seen, "ReplicaFailure").filter(|(status, ..)| *status == "True")?;
-    let reason = if message.contains("exceeded quota") {
-        "QuotaExceeded"
-    } else if message.contains("violates PodSecurity") {
-        "PodSecurityViolation"
-    } else {
-        "PodsRefused"
-    };
-    Some(Problem::new(reason, format!("the cluster refuses the Agent's pods: {message}")))
+    Some(refused("the Agent's", message))
 }
 
 fn accepted(seen: &Seen) -> Said {
@@ -206,20 +201,19 @@ fn ready(agent: &Agent, seen: &Seen, counts: &Counts, problem: Option<&Problem>)
             format!(
                 "{summary}: Agent {} is starting{}",
                 agent.metadata.name.as_deref().unwrap_or_default(),
-                waiting(agent, seen)
+                waiting(seen)
             ),
         ),
     }
 }
 
 /// What a pod waits for that nobody but the kubelet can see: the Secrets and `ConfigMap`s that the Agent names.
-fn waiting(agent: &Agent, seen: &Seen) -> String {
-    let sources = plan::sources(&agent.spec);
+fn waiting(seen: &Seen) -> String {
     let Some(pod) = seen.pods.iter().find(|p| !p.is_leaving() && p.waits_for_volumes()) else { return String::new() };
-    if sources.is_empty() {
+    if seen.sources.is_empty() {
         return String::new();
     }
-    let names: BTreeSet<_> = sources.iter().map(|s| format!("{} {}", s.kind, s.name)).collect();
+    let names: BTreeSet<_> = seen.sources.iter().map(|s| format!("{} {}", s.kind, s.name)).collect();
     let names: Vec<_> = names.into_iter().collect();
     format!("; pod {} waits for its volumes: {} must exist with the keys that are named", pod.name(), names.join(", "))
 }

@@ -241,12 +241,14 @@ fn a_pod_that_waits_for_its_volumes_names_what_must_exist() {
     let conditions = json!({"conditions": [{"type": "PodScheduled", "status": "True"},
         {"type": "PodReadyToStartContainers", "status": "False"}, {"type": "Ready", "status": "False"}]});
     let s = seen(Some(deployment(1, 0, 1, &json!([]))), vec![view(pod(false, conditions), None)]);
+    let mut s = s;
     let mut agent = agent(1);
     let plain = status(&agent, &s, &now());
     assert_eq!(of(&plain, "Ready").message, "0 of 1 pods are ready: Agent a is starting");
     agent.spec.access = serde_json::from_value(json!({"apiKeys": {"header": "X", "secretName": "keys"}, "jwt": [
         {"issuer": "i", "audiences": ["a"], "jwksFrom": {"configMapKeyRef": {"name": "jwks", "key": "k"}}}]}))
     .unwrap();
+    s.sources = plan::sources(&agent.spec);
     let waiting = status(&agent, &s, &now());
     assert_eq!(says_of(&waiting, "Ready"), pair("False", "PodsStarting"));
     let message = &of(&waiting, "Ready").message;

@@ -36,6 +36,18 @@ impl Problem {
     }
 }
 
+/// Why the cluster makes no pods, by what the Deployment's `ReplicaFailure` says; `whose` they are, such as "the Agent's".
+pub(super) fn refused(whose: &str, message: &str) -> Problem {
+    let reason = if message.contains("exceeded quota") {
+        "QuotaExceeded"
+    } else if message.contains("violates PodSecurity") {
+        "PodSecurityViolation"
+    } else {
+        "PodsRefused"
+    };
+    Problem::new(reason, format!("the cluster refuses {whose} pods: {message}"))
+}
+
 impl PodView {
     /// Name of the pod.
     pub fn name(&self) -> &str {

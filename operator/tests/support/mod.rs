@@ -21,9 +21,10 @@ use outrigger_operator::apply::Applier;
 use outrigger_operator::caches::Caches;
 use outrigger_operator::controller::{Context, Failures};
 use outrigger_operator::facts::{self, Facts, Touch};
+use outrigger_operator::issuer::Issuers;
 use outrigger_operator::metrics::Metrics;
 use outrigger_operator::report::Reporter;
-use outrigger_operator::scopes::Scopes;
+use outrigger_operator::scopes::{Scope, Scopes};
 use outrigger_operator::settings::Settings;
 use outrigger_operator::status::write::StatusWriter;
 use parking_lot::Mutex;
@@ -245,6 +246,8 @@ pub struct World {
     pub touched: tokio::sync::mpsc::Receiver<Touch>,
     /// Agents that are to be looked at as one of their peers came or went.
     pub told: tokio::sync::mpsc::Receiver<ObjectRef<DeserializeGuard<Agent>>>,
+    /// `MCPServer`s that are to be looked at as an Agent of another namespace changed.
+    pub told_servers: tokio::sync::mpsc::Receiver<ObjectRef<DeserializeGuard<MCPServer>>>,
     fill: Box<dyn FnMut(&Server) + Send>,
 }
 
@@ -284,11 +287,20 @@ impl World {
             Reporter::new(client.clone(), "test".into(), metrics.clone(), CancellationToken::new());
         tokio::spawn(publisher);
         let (touches, inbox) = facts::channel();
-        let (scopes, (queue, told)) = (Scopes::default(), tokio::sync::mpsc::channel(64));
-        scopes.add(None, agents.clone(), queue);
+        let (agent_queue, told) = tokio::sync::mpsc::channel(64);
+        let (server_queue, told_servers) = tokio::sync::mpsc::channel(64);
+        let scopes = Scopes::default();
+        scopes.add(Scope {
+            namespace: None,
+            agents: agents.clone(),
+            servers: servers.clone(),
+            agent_queue,
+            server_queue,
+        });
         let context = Context {
             client: client.clone(),
             scopes,
+            issuers: Issuers::default(),
             settings: Arc::new(Settings::new("registry.example/outrigger:1")),
             caches: Caches { agents, servers, skills, deployments, pods, config_maps, services, service_accounts },
             facts: Facts::default(),
@@ -299,7 +311,7 @@ impl World {
             failures: Failures::default(),
             metrics,
         };
-        let mut world = Self { server, context, touched: inbox, told, fill };
+        let mut world = Self { server, context, touched: inbox, told, told_servers, fill };
         world.sync();
         world
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::mcp::Server;
-use super::{CONFIG_VERSION, ConfigError, invalid};
+use super::{CONFIG_VERSION, ConfigError, check, invalid};
 
 /// What binds to the pod template.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -11,13 +11,13 @@ use super::{CONFIG_VERSION, ConfigError, invalid};
 pub struct Boot {
     /// [`CONFIG_VERSION`].
     pub version: u32,
-    /// The Agent this pod belongs to.
+    /// The Agent this pod belongs to; with [`Runtime::Tools`] the MCPServer.
     pub agent: AgentRef,
     /// How the sidecar reaches the user's container.
     pub runtime: Runtime,
-    /// Containers with a drain hook, the agent's first.
+    /// Containers with a drain hook, the agent's first if there is one.
     pub containers: Vec<String>,
-    /// In-pod tool servers.
+    /// Tool servers, in this pod and elsewhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<Server>,
     /// Skills of the pod.
@@ -91,6 +91,8 @@ pub enum Runtime {
         /// Path of its JSON-RPC endpoint and prefix of everything else, its card included.
         path: String,
     },
+    /// There is no agent: the pod serves its tool server to the sidecars of Agents.
+    Tools {},
 }
 
 /// One skill of the pod.
@@ -121,7 +123,7 @@ impl Boot {
             return Err(ConfigError::UnsupportedVersion(boot.version));
         }
         if boot.containers.is_empty() {
-            return Err(invalid("containers", "needs at least the agent's container"));
+            return Err(invalid("containers", "needs at least one container"));
         }
         if boot.drain.token.len() < 16 {
             return Err(invalid("drain.token", "needs at least 16 characters"));
@@ -131,6 +133,13 @@ impl Boot {
             if !names.insert(&server.name) {
                 return Err(invalid(&format!("servers[{i}].name"), format!("{} stands twice", server.name)));
             }
+            if boot.runtime == (Runtime::Tools {}) && server.container().is_none() {
+                return Err(invalid(
+                    &format!("servers[{i}].reach"),
+                    "must be a container of this pod, as there is no agent that could use another",
+                ));
+            }
+            check::reach(&server.reach, &format!("servers[{i}].reach"))?;
             if server.process.max_processes == 0 {
                 return Err(invalid(&format!("servers[{i}].process.maxProcesses"), "must be at least 1"));
             }

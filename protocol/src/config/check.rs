@@ -1,6 +1,6 @@
 //! Values of a live document that its types cannot check.
 
-use super::{ApiKeys, ConfigError, JwtIssuer, Live, Offer, invalid};
+use super::{ApiKeys, ConfigError, JwtIssuer, Live, Offer, Reach, invalid};
 use crate::address::{Allow, Network, Scheme, Target};
 
 /// Most issuers of tokens: each is asked for its keys.
@@ -21,6 +21,28 @@ pub(super) fn live(live: &Live) -> Result<(), ConfigError> {
         Allow::parse(&[rule]).map_err(|e| invalid(&format!("push.allow[{i}]"), e.to_string()))?;
     }
     Ok(())
+}
+
+/// Where a tool server is.
+pub(super) fn reach(reach: &Reach, path: &str) -> Result<(), ConfigError> {
+    let target = |member: &str, url: &str| {
+        Target::parse(url).map(drop).map_err(|e| invalid(&format!("{path}.{member}.url"), e.to_string()))
+    };
+    match reach {
+        Reach::Http { port: 0, .. } => Err(invalid(&format!("{path}.http.port"), "must be at least 1")),
+        Reach::Http { path: p, .. } if !p.starts_with('/') => {
+            Err(invalid(&format!("{path}.http.path"), format!("{p:?} does not begin with /")))
+        }
+        Reach::Stdio { .. } | Reach::Http { .. } => Ok(()),
+        Reach::Service { url } => target("service", url),
+        Reach::Remote { url, allow, .. } => {
+            target("remote", url)?;
+            for (i, rule) in allow.iter().enumerate() {
+                Allow::parse(&[rule]).map_err(|e| invalid(&format!("{path}.remote.allow[{i}]"), e.to_string()))?;
+            }
+            Ok(())
+        }
+    }
 }
 
 fn offer(offer: &Offer) -> Result<(), ConfigError> {

@@ -13,7 +13,7 @@ pub struct Live {
     /// [`CONFIG_VERSION`].
     pub version: u32,
     /// The Agent Card (A2A 1.0, section 4.4.1) without what the sidecar adds: `supportedInterfaces`, `capabilities`
-    /// (but `extensions`), `securitySchemes`, `securityRequirements`, `signatures`.
+    /// (but `extensions`), `securitySchemes`, `securityRequirements`, `signatures`. `null` for a pod without an agent.
     pub card: Value,
     /// Members that replace or add to those of `card` for callers who are known: the extended card.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -246,6 +246,9 @@ pub struct Limits {
     pub task_retention_ms: u64,
     /// Tasks of one caller that have not ended; 0 is no bound.
     pub max_open_tasks_per_caller: u32,
+    /// Tasks of one caller that are kept, ended ones among them; 0 is no bound.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub max_tasks_per_caller: u32,
     /// Streams of one caller; 0 is no bound.
     pub max_streams_per_caller: u32,
     /// Streams of one task.
@@ -256,6 +259,11 @@ pub struct Limits {
     pub request_burst: u32,
     /// Push notification configurations of one task.
     pub max_push_configs: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 impl Default for Limits {
@@ -276,6 +284,7 @@ impl Default for Limits {
             max_tasks: 10_000,
             task_retention_ms: 24 * 3_600_000,
             max_open_tasks_per_caller: 0,
+            max_tasks_per_caller: 0,
             max_streams_per_caller: 0,
             max_streams_per_task: 1_000,
             max_requests_per_second: 0,
@@ -309,7 +318,7 @@ impl Live {
             return Err(ConfigError::UnsupportedVersion(live.version));
         }
         for field in ["name", "description", "version", "skills"] {
-            if live.card.get(field).is_none() {
+            if !live.card.is_null() && live.card.get(field).is_none() {
                 return Err(invalid(&format!("card.{field}"), "is missing"));
             }
         }

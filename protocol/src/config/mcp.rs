@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// One MCP server that this pod offers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,6 +149,35 @@ pub struct Mcp {
     pub servers: BTreeMap<String, ToolPolicy>,
     /// Names behind the endpoint of all servers.
     pub prefix: Prefix,
+    /// Who may use the servers of a pod without an agent; without it nobody may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access: Option<ToolAccess>,
+}
+
+/// Callers of a pod without an agent: sidecars that prove themselves with the token of their ServiceAccount.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ToolAccess {
+    /// Value of `iss` in tokens of the cluster.
+    pub issuer: String,
+    /// Value that `aud` must have.
+    pub audience: String,
+    /// Keys of the issuer (a JWK Set, RFC 7517).
+    pub jwks: Value,
+    /// Those that are let in; another one that proves itself is refused with 403.
+    #[serde(default)]
+    pub callers: Vec<ToolCaller>,
+}
+
+/// One that is let in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ToolCaller {
+    /// Value of `sub`, such as `system:serviceaccount:shops:seller`.
+    pub subject: String,
+    /// What it may use beside what the policy of the server says.
+    #[serde(default, skip_serializing_if = "Filter::is_open")]
+    pub filter: Filter,
 }
 
 /// When the endpoint of all servers puts the server's name before that of a tool or prompt. It never depends on which
@@ -197,6 +227,13 @@ pub struct Filter {
     /// Tools that do not pass, whatever `allow` says.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
+}
+
+impl Filter {
+    /// Whether everything passes.
+    pub fn is_open(&self) -> bool {
+        self.allow.is_empty() && self.deny.is_empty()
+    }
 }
 
 /// What happens when a tool's definition is not the pinned one.

@@ -27,6 +27,9 @@ pub enum Malformed {
     /// JSON, but no object at the top.
     #[error("must be a JSON object")]
     NotAnObject,
+    /// JSON, but no array where one belongs.
+    #[error("must be a JSON array")]
+    NotAnArray,
     /// A member twice.
     #[error("has the member \"{0}\" twice")]
     Duplicate(String),
@@ -59,11 +62,16 @@ pub fn object<'a>(
     max_depth: usize,
     mut visit: impl FnMut(&str, Slice<'a>) -> Result<(), Malformed>,
 ) -> Result<(), Malformed> {
+    members(text, max_depth, |key, _, value| visit(&key, value))
+}
+
+/// Like [`object`], with the offset of each member's key, which is that of its opening quote.
+pub fn members<'a>(
+    text: &'a str,
+    max_depth: usize,
+    mut visit: impl FnMut(Cow<'a, str>, usize, Slice<'a>) -> Result<(), Malformed>,
+) -> Result<(), Malformed> {
     let mut s = Scanner { text: text.as_bytes(), at: 0, max_depth: max_depth.saturating_sub(1) };
-    let value = |s: &mut Scanner<'_>| match s.value() {
-        Err(Malformed::TooDeep(_)) => Err(Malformed::TooDeep(max_depth)),
-        other => other,
-    };
     s.space();
     match s.peek() {
         Some(b'{') => s.at += 1,
@@ -84,12 +92,9 @@ pub fn object<'a>(
         let key = &text[from..s.at];
         s.space();
         s.expect(b':', "expected ':'")?;
-        s.space();
-        let at = s.at;
-        value(&mut s)?;
+        let value = s.slice(text, max_depth)?;
         // A key with a lone surrogate equals no key that anybody asks for.
-        let key = super::string(key).unwrap_or(Cow::Borrowed(key));
-        visit(&key, Slice { raw: &text[at..s.at], at })?;
+        visit(super::string(key).unwrap_or(Cow::Borrowed(key)), from, value)?;
         s.space();
         match s.peek() {
             Some(b',') => s.at += 1,
@@ -98,6 +103,40 @@ pub fn object<'a>(
                 return s.end();
             }
             _ => return Err(s.error("expected ',' or '}'")),
+        }
+    }
+}
+
+/// Checks that a text is one JSON array and calls `visit` with each of its values. The array itself is one level of
+/// depth.
+pub fn elements<'a>(
+    text: &'a str,
+    max_depth: usize,
+    mut visit: impl FnMut(Slice<'a>) -> Result<(), Malformed>,
+) -> Result<(), Malformed> {
+    let mut s = Scanner { text: text.as_bytes(), at: 0, max_depth: max_depth.saturating_sub(1) };
+    s.space();
+    if s.peek() != Some(b'[') {
+        check(text, max_depth)?;
+        return Err(Malformed::NotAnArray);
+    }
+    s.at += 1;
+    s.space();
+    if s.peek() == Some(b']') {
+        s.at += 1;
+        return s.end();
+    }
+    loop {
+        let value = s.slice(text, max_depth)?;
+        visit(value)?;
+        s.space();
+        match s.peek() {
+            Some(b',') => s.at += 1,
+            Some(b']') => {
+                s.at += 1;
+                return s.end();
+            }
+            _ => return Err(s.error("expected ',' or ']'")),
         }
     }
 }
@@ -160,6 +199,14 @@ impl Scanner<'_> {
     fn end(&mut self) -> Result<(), Malformed> {
         self.space();
         if self.at < self.text.len() { Err(self.error("text after the value")) } else { Ok(()) }
+    }
+
+    /// The value that follows white space, in a container that has taken one level of `max_depth` already.
+    fn slice<'a>(&mut self, text: &'a str, max_depth: usize) -> Result<Slice<'a>, Malformed> {
+        self.space();
+        let at = self.at;
+        self.value().map_err(|e| if let Malformed::TooDeep(_) = e { Malformed::TooDeep(max_depth) } else { e })?;
+        Ok(Slice { raw: &text[at..self.at], at })
     }
 
     fn key(&mut self) -> Result<(), Malformed> {
@@ -328,6 +375,26 @@ mod tests {
         assert_eq!(check(&deep(10_000), 512), Err(Malformed::TooDeep(512)));
         assert_eq!(check(&deep(1_000_000), usize::MAX), Ok(()));
         assert_eq!(check(&"{\"a\":".repeat(1_000_000), usize::MAX).unwrap_err().code(), super::super::PARSE_ERROR);
+    }
+
+    #[test]
+    fn elements_of_an_array() {
+        let of = |text: &'static str| {
+            let mut out = Vec::new();
+            elements(text, 3, |e| {
+                assert_eq!(&text[e.range()], e.raw);
+                out.push(e.raw);
+                Ok(())
+            })
+            .map(|()| out)
+        };
+        assert_eq!(of(" [ 1 ,{\"a\":[]}, \"x\" ] "), Ok(vec!["1", "{\"a\":[]}", "\"x\""]));
+        assert_eq!(of("[]"), Ok(vec![]));
+        assert_eq!(of("{}"), Err(Malformed::NotAnArray));
+        assert_eq!(of("[[[[]]]]"), Err(Malformed::TooDeep(3)));
+        for bad in ["[1,]", "[1", "[1]x", "[,1]", "[1 2]"] {
+            assert!(matches!(of(bad), Err(Malformed::Syntax { .. })), "{bad}");
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Exposed {
     /// Looks again and again, until shutdown; never where the pod's address is not known.
     pub async fn watch(&self, runtime: &Runtime, shutdown: CancellationToken) {
         let Some(pod) = std::env::var(POD_IP).ok().and_then(|ip| ip.parse::<IpAddr>().ok()) else { return };
-        let (Runtime::Http { port, .. } | Runtime::A2a { port, .. }) = *runtime;
+        let (Runtime::Http { port, .. } | Runtime::A2a { port, .. }) = *runtime else { return };
         loop {
             self.look(pod, port).await;
             tokio::select! {

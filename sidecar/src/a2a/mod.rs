@@ -95,6 +95,9 @@ pub enum StartError {
     /// `urls` of the context is no JSON.
     #[error("local URLs: {0}")]
     Urls(#[from] serde_json::Error),
+    /// The pod has none.
+    #[error("there is no agent in this pod")]
+    NoAgent,
 }
 
 /// The A2A side of the sidecar.
@@ -148,6 +151,7 @@ impl Service {
                 tokio::spawn(agent.follow_card(ctx.shutdown.clone(), move |card| ours.set_agent_card(card)));
                 Arc::new(agent)
             }
+            Runtime::Tools {} => return Err(StartError::NoAgent),
         };
         let gate = Gate::new(ctx.live.clone(), metrics.clone());
         let tasks = Arc::new(Tasks {

@@ -5,6 +5,8 @@ use outrigger_protocol::jsonrpc::{INTERNAL_ERROR, error_response};
 use outrigger_protocol::mcp::shim::{Exit, Reason};
 use serde::Serialize;
 
+use super::wire_http::Error as HttpError;
+
 /// How much of a child's stderr a client gets to see.
 const CLIENT_TAIL: usize = 4096;
 
@@ -14,6 +16,12 @@ pub enum Error {
     /// The shim's socket is not there or refuses.
     #[error("the tool container can't be reached: {0}")]
     ShimUnreachable(String),
+    /// A server outside of this pod, or one that speaks HTTP, can't be reached.
+    #[error("the server can't be reached: {0}")]
+    Unreachable(String),
+    /// A server over HTTP did not take or answer a message.
+    #[error("{0}")]
+    Http(#[from] HttpError),
     /// The shim went away, with all children.
     #[error("the tool container was lost")]
     ShimLost,
@@ -78,6 +86,8 @@ impl Error {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::ShimUnreachable(_) => "ShimUnreachable",
+            Self::Unreachable(_) => "Unreachable",
+            Self::Http(error) => error.reason(),
             Self::ShimLost => "ShimLost",
             Self::ShimVersionMismatch(_) => "ShimVersionMismatch",
             Self::FdPassingRefused(_) => "FdPassingRefused",
@@ -103,10 +113,12 @@ impl Error {
     /// The `outcome` label of a request that ended this way.
     pub fn outcome(&self) -> &'static str {
         match self {
-            Self::RequestTimeout(_) | Self::InitializeTimeout(_) => "timeout",
+            Self::RequestTimeout(_) | Self::InitializeTimeout(_) | Self::Http(HttpError::Timeout(_)) => "timeout",
             Self::ChildExited(_) | Self::StdoutClosed | Self::ShimLost => "child_exited",
             Self::Cancelled | Self::SessionEnded => "cancelled",
-            Self::LineTooLong(_) | Self::MalformedLine => "bad_response",
+            Self::LineTooLong(_)
+            | Self::MalformedLine
+            | Self::Http(HttpError::NotMcp(_) | HttpError::TooLarge(_) | HttpError::Status(..)) => "bad_response",
             _ => "refused",
         }
     }

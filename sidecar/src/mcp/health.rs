@@ -11,8 +11,9 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::child::Child;
-use super::control::Control;
+use super::child::wire::control::Control;
 use super::error::Error;
+use super::reachability;
 use super::server::{CRASH_LOOP_AFTER, Info, Server, describe};
 
 /// Pings in a row that a child may miss before its server is not ready.
@@ -25,7 +26,7 @@ const MAX_TOOLS: usize = 128;
 const MAX_PAGES: usize = 16;
 /// A looping server that hangs in `initialize` for this long shows that phase again.
 const LOOP_PATIENCE: Duration = Duration::from_secs(2);
-const INITIALIZE: &str = concat!(
+pub(super) const INITIALIZE: &str = concat!(
     r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"outrigger","version":""#,
     env!("CARGO_PKG_VERSION"),
     r#""}}"#
@@ -33,6 +34,9 @@ const INITIALIZE: &str = concat!(
 
 /// Runs for as long as the sidecar does.
 pub async fn watch(server: Arc<Server>) {
+    if server.shared.conf.socket().is_none() {
+        return reachability::watch(server).await;
+    }
     let timing = server.shared.timing.clone();
     let mut generation: Option<String> = None;
     let mut pause = timing.reconnect.0;
@@ -224,7 +228,7 @@ struct Tool {
 }
 
 /// Reads the answer of `initialize` and asks for the tools.
-async fn interview(child: &Child, answer: &[u8]) -> Result<Info, Error> {
+pub(super) async fn interview(child: &Child, answer: &[u8]) -> Result<Info, Error> {
     let response: Response<Initialized> = serde_json::from_slice(answer)
         .map_err(|e| Error::InitializeFailed(format!("its answer makes no sense: {e}")))?;
     let Some(hello) = response.result else {
@@ -306,6 +310,6 @@ async fn ping(server: Arc<Server>, session: Arc<super::server::Session>) {
 }
 
 /// A pause of half to all of its length, so that restarts of many pods spread.
-fn jitter(pause: Duration) -> Duration {
+pub(super) fn jitter(pause: Duration) -> Duration {
     pause.mul_f64(rand::rng().random_range(0.5..=1.0))
 }

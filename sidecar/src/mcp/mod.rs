@@ -1,25 +1,22 @@
 //! MCP over stdio: endpoint, session, pool, pipe.
 //!
 //! A call walks [`endpoint`] (HTTP) → [`server`] (session, places for children) → [`child`] (ids, what is in flight)
-//! → [`stdin`] (pipe), and its answer [`dispatch`] (stdout) → [`table`] → [`outlet`] → [`reply`] (JSON or stream).
-//! [`control`] talks to the shim that starts the children; [`health`] does the one handshake that readiness asks for.
+//! → [`wire`](child::wire) (pipe), and its answer [`dispatch`](child::dispatch) (stdout) → [`table`](child::table) →
+//! [`outlet`] → [`reply`] (JSON or stream). [`health`] does the one handshake that readiness asks for.
 
 pub mod child;
-pub mod control;
-pub mod dispatch;
 pub mod endpoint;
 pub mod error;
 pub mod health;
-pub mod lines;
 pub mod metrics;
 pub mod outlet;
+pub mod reachability;
 pub mod reply;
 pub mod server;
-pub mod stdin;
-pub mod table;
 pub mod timing;
+pub mod wire_http;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::routing::any;
@@ -55,6 +52,7 @@ impl Servers {
                     timing: timing.clone(),
                     metrics: metrics.clone(),
                     drain: Arc::clone(&ctx.drain),
+                    upstream: OnceLock::new(),
                 })
             })
             .collect();

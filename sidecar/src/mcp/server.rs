@@ -1,8 +1,8 @@
 //! One tool server of the pod: its health, its sessions, and the places for its children.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use super::error::{Error, tail};
 use super::metrics::Metrics;
 use super::outlet::Outlet;
 use super::timing::Timing;
+use super::wire_http::Upstream;
 use crate::drain::Drain;
 
 /// Starts in a row that fail before a server counts as looping.
@@ -35,9 +36,20 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Work in flight.
     pub drain: Arc<Drain>,
+    /// What connections to a server over HTTP share, once there is one.
+    pub upstream: OnceLock<Arc<Upstream>>,
 }
 
 impl Shared {
+    /// What connections over HTTP share; the first one makes it.
+    pub fn upstream(&self, make: impl FnOnce() -> Result<Upstream, Error>) -> Result<Arc<Upstream>, Error> {
+        if let Some(upstream) = self.upstream.get() {
+            return Ok(Arc::clone(upstream));
+        }
+        let fresh = Arc::new(make()?);
+        Ok(Arc::clone(self.upstream.get_or_init(|| fresh)))
+    }
+
     /// Its container; empty when it is in none of this pod.
     pub fn container(&self) -> &str {
         self.conf.container().unwrap_or_default()

@@ -43,6 +43,17 @@ impl Connection {
         self.sender.is_closed()
     }
 
+    /// As [`Self::send`]; gives the request back if no byte of it was written, so that it may be sent elsewhere.
+    pub(super) async fn offer(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, (Error, Option<Request<Full<Bytes>>>)> {
+        self.sender.try_send_request(request).await.map_err(|mut e| {
+            let unsent = e.take_message();
+            (Error::Broken(cause(e.error())), unsent)
+        })
+    }
+
     pub(super) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
         self.sender.send_request(request).await.map_err(|e| Error::Broken(cause(&e)))
     }

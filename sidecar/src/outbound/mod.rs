@@ -111,13 +111,67 @@ pub struct Client {
     tls: Arc<rustls::ClientConfig>,
     resolver: Arc<dyn Resolver>,
     waits: Waits,
-    pool: Pool,
+    pool: Arc<Pool>,
+}
+
+/// An answer whose body is read piece by piece.
+pub struct Opened {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    body: Incoming,
+    /// Until the body has ended; then it is kept for another request.
+    connection: Option<connect::Connection>,
+    origin: String,
+    pool: Arc<Pool>,
+}
+
+impl Opened {
+    /// The next piece; `None` at the end of the body.
+    pub async fn next(&mut self) -> Option<Result<Bytes, Error>> {
+        loop {
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Some(Ok(data));
+                    }
+                }
+                Some(Err(e)) => {
+                    self.connection = None;
+                    return Some(Err(Error::Broken(connect::cause(&e))));
+                }
+                None => {
+                    if let Some(connection) = self.connection.take() {
+                        self.pool.keep(std::mem::take(&mut self.origin), connection);
+                    }
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The whole body; `None` when it is longer than `max`.
+    pub async fn whole(&mut self, max: usize) -> Result<Option<Bytes>, Error> {
+        if self.body.size_hint().lower() > max as u64 {
+            return Ok(None);
+        }
+        let mut whole = Vec::new();
+        while let Some(piece) = self.next().await {
+            let piece = piece?;
+            if whole.len() + piece.len() > max {
+                return Ok(None);
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(Some(whole.into()))
+    }
 }
 
 impl Client {
     /// A client.
     pub fn new(guard: Guard, tls: Arc<rustls::ClientConfig>, resolver: Arc<dyn Resolver>, waits: Waits) -> Self {
-        Self { guard, tls, resolver, waits, pool: Pool::default() }
+        Self { guard, tls, resolver, waits, pool: Arc::default() }
     }
 
     /// Sends a request once; a second time only over a new connection when a kept one turns out to be closed.
@@ -125,6 +179,34 @@ impl Client {
         tokio::time::timeout(self.waits.total, self.attempt(request))
             .await
             .unwrap_or(Err(Error::Timeout(self.waits.total)))
+    }
+
+    /// Sends a request and gives the answer as soon as its head is there, which may take as long as the caller waits:
+    /// only name and connection have bounds here. Never sends twice what a server may have seen. `max_answer` is not
+    /// looked at.
+    pub async fn open(&self, outgoing: Outgoing) -> Result<Opened, Error> {
+        let (mut request, target) = request(outgoing)?;
+        let origin = target.origin();
+        while let Some(mut kept) = self.pool.take(&origin) {
+            if !kept.ready().await {
+                continue;
+            }
+            match kept.offer(request).await {
+                Ok(response) => return Ok(self.opened(response, kept, origin)),
+                Err((_, Some(unsent))) => request = unsent,
+                Err((error, None)) => return Err(error),
+            }
+        }
+        let addresses = self.addresses(&target).await?;
+        let mut fresh = connect::open(&target, &addresses, &self.tls, self.waits.connect).await?;
+        let response = fresh.send(request).await?;
+        Ok(self.opened(response, fresh, origin))
+    }
+
+    fn opened(&self, response: http::Response<Incoming>, connection: connect::Connection, origin: String) -> Opened {
+        let (head, body) = response.into_parts();
+        let pool = Arc::clone(&self.pool);
+        Opened { status: head.status, headers: head.headers, body, connection: Some(connection), origin, pool }
     }
 
     /// Whether the addresses of a target are allowed as they are now. A name that cannot be resolved is no refusal.
@@ -136,16 +218,9 @@ impl Client {
     }
 
     async fn attempt(&self, outgoing: Outgoing) -> Result<Answer, Error> {
-        let Outgoing { method, target, headers, body, max_answer } = outgoing;
+        let max_answer = outgoing.max_answer;
+        let (request, target) = request(outgoing)?;
         let origin = target.origin();
-        let mut request = Request::new(Full::new(body));
-        *request.method_mut() = method;
-        *request.uri_mut() = target.path().parse::<Uri>().map_err(|e| Error::Broken(e.to_string()))?;
-        *request.headers_mut() = headers;
-        let host = HeaderValue::from_str(&target.authority()).map_err(|e| Error::Broken(e.to_string()))?;
-        request.headers_mut().insert(HOST, host);
-        request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
-
         while let Some(mut kept) = self.pool.take(&origin) {
             // A kept connection may be closed at any moment; receivers know repetitions by their id.
             if kept.ready().await
@@ -188,6 +263,19 @@ impl Client {
         }
         Ok(addresses)
     }
+}
+
+/// The request as it is sent, and where to.
+fn request(outgoing: Outgoing) -> Result<(Request<Full<Bytes>>, Target), Error> {
+    let Outgoing { method, target, headers, body, .. } = outgoing;
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = method;
+    *request.uri_mut() = target.path().parse::<Uri>().map_err(|e| Error::Broken(e.to_string()))?;
+    *request.headers_mut() = headers;
+    let host = HeaderValue::from_str(&target.authority()).map_err(|e| Error::Broken(e.to_string()))?;
+    request.headers_mut().insert(HOST, host);
+    request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
+    Ok((request, target))
 }
 
 async fn read(mut body: Incoming, max: usize) -> Result<Option<Bytes>, Error> {

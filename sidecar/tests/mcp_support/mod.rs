@@ -102,6 +102,8 @@ pub struct Setup {
     pub process: Process,
     pub timing: Timing,
     pub shim_max: Option<u32>,
+    /// Where the server is, if not behind a shim.
+    pub reach: Option<config::Reach>,
 }
 
 pub fn fixture(args: &[&str]) -> Vec<String> {
@@ -134,10 +136,10 @@ impl Rig {
         let dir = tempfile::tempdir().unwrap();
         let server = config::Server {
             name: "fixture".into(),
-            reach: config::Reach::Stdio {
+            reach: setup.reach.unwrap_or_else(|| config::Reach::Stdio {
                 container: CONTAINER.into(),
                 socket: dir.path().join("shim.sock").to_str().unwrap().into(),
-            },
+            }),
             required: true,
             process: setup.process,
             era: config::Era::Auto,

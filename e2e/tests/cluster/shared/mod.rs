@@ -5,6 +5,7 @@ mod bad_input;
 mod concierge;
 pub mod deletions;
 mod local_api;
+mod mcp_placement;
 mod order;
 mod push;
 mod replicas;

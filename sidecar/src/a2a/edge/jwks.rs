@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::Metrics;
 use crate::folder::{Entry, Watched};
-use crate::outbound::resolve::Resolver;
+use crate::outbound::resolve::{Resolver, System};
 use crate::outbound::{Client, Guard, Outgoing, Waits, tls};
 
 /// How often keys are read.
@@ -60,6 +60,8 @@ pub(super) struct Issuer {
 }
 
 enum Source {
+    /// Given once; another document is another issuer.
+    Fixed(Option<Arc<KeySet>>),
     Remote,
     File(Watched<Option<Arc<KeySet>>>),
 }
@@ -80,6 +82,26 @@ struct Key {
 impl Issuer {
     pub(super) fn new(config: JwtIssuer, metrics: Metrics, resolver: Arc<dyn Resolver>, timing: Timing) -> Arc<Self> {
         let source = config.jwks_file.as_ref().map_or(Source::Remote, |f| Source::File(Watched::new(f, from_file)));
+        Self::on(config, source, metrics, resolver, timing)
+    }
+
+    /// With keys that are there already.
+    pub(super) fn fixed(config: JwtIssuer, document: &Value, metrics: Metrics) -> Arc<Self> {
+        let keys = KeySet::parse(document.to_string().as_bytes());
+        if let Err(error) = &keys {
+            tracing::warn!(target: "business", issuer = config.issuer, error, "the keys of a token issuer cannot be used");
+        }
+        let source = Source::Fixed(keys.ok().map(Arc::new));
+        Self::on(config, source, metrics, Arc::new(System), Timing::default())
+    }
+
+    fn on(
+        config: JwtIssuer,
+        source: Source,
+        metrics: Metrics,
+        resolver: Arc<dyn Resolver>,
+        timing: Timing,
+    ) -> Arc<Self> {
         Arc::new(Self {
             config,
             source,
@@ -94,8 +116,10 @@ impl Issuer {
 
     /// The keys to check a token with; `None` when there were never any.
     pub(super) async fn keys(self: &Arc<Self>, kid: Option<&str>) -> Option<Arc<KeySet>> {
-        if let Source::File(file) = &self.source {
-            return file.get().as_ref().clone();
+        match &self.source {
+            Source::Fixed(keys) => return keys.clone(),
+            Source::File(file) => return file.get().as_ref().clone(),
+            Source::Remote => {}
         }
         if let Some(keys) = self.current.load_full()
             && keys.has(kid)
@@ -114,6 +138,7 @@ impl Issuer {
     /// Which keys are in force.
     pub(super) fn generation(&self) -> Option<u64> {
         match &self.source {
+            Source::Fixed(keys) => keys.as_ref().map(|k| k.generation),
             Source::File(file) => file.get().as_ref().as_ref().map(|k| k.generation),
             Source::Remote => self.current.load().as_ref().map(|k| k.generation),
         }

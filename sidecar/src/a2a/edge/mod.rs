@@ -25,7 +25,7 @@ use super::card::truth::SELF_HEADER;
 use super::ids::uuid;
 use crate::outbound::resolve::{Resolver, System};
 use bucket::Buckets;
-use jwt::{Denied, Verifier};
+pub(crate) use jwt::{Denied, Verifier};
 use keys::ApiKeyring;
 
 pub use jwks::Timing;
@@ -236,7 +236,7 @@ fn refusal(denied: Denied) -> Error {
 }
 
 /// The token of an `Authorization: Bearer` header.
-fn bearer(headers: &HeaderMap) -> Option<std::borrow::Cow<'_, str>> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<std::borrow::Cow<'_, str>> {
     let value = headers.get(http::header::AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| String::from_utf8_lossy(token.trim_ascii()))

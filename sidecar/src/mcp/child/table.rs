@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::error::Error;
-use super::outlet::Outlet;
 use crate::drain::Work;
+use crate::mcp::error::Error;
+use crate::mcp::outlet::Outlet;
 
 /// Requests of a client in flight on one child.
 pub const MAX_IN_FLIGHT: usize = 256;

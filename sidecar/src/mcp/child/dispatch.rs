@@ -1,64 +1,24 @@
-//! From a child's stdout to where each message belongs.
+//! From what a child says to where each message belongs.
 
-use std::cell::RefCell;
-use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use outrigger_protocol::jsonrpc::{Envelope, INTERNAL_ERROR, Kind, METHOD_NOT_FOUND, plain_error};
 use outrigger_protocol::mcp::{edit, salvage};
-use tokio::net::unix::pipe;
 use tokio::time::Instant;
 
-use super::child::Child;
-use super::error::Error;
-use super::lines::{Line, Lines};
-use super::outlet::Answer;
+use super::Child;
+use super::lines::Line;
 use super::table::{Asked, Delivery, MAX_ASKED, Route};
+use crate::mcp::error::Error;
+use crate::mcp::outlet::Answer;
 
-/// Read at once, into a buffer that all children of a thread share.
-const READ_BYTES: usize = 64 << 10;
-/// Reads before other tasks get their turn.
-const READS_PER_TURN: usize = 32;
 /// How much of a garbage line the log shows.
 const LOGGED_BYTES: usize = 200;
 
-thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
-}
-
-/// Reads a child's stdout until it is closed.
-pub async fn read(child: Arc<Child>, stdout: pipe::Receiver) {
-    let max = usize::try_from(child.shared.conf.process.max_line_bytes).unwrap_or(usize::MAX);
-    let mut lines = Lines::new(max);
-    loop {
-        if stdout.readable().await.is_err() {
-            break;
-        }
-        let open = BUFFER.with_borrow_mut(|buffer| {
-            for _ in 0..READS_PER_TURN {
-                match stdout.try_read(buffer) {
-                    Ok(0) => return false,
-                    Ok(n) => lines.feed(&buffer[..n], |line| child.line(line)),
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => return true,
-                    Err(_) => return false,
-                }
-            }
-            true
-        });
-        if !open {
-            break;
-        }
-        tokio::task::consume_budget().await;
-    }
-    // A last line without a newline counts too.
-    lines.finish(|line| child.line(line));
-}
-
 impl Child {
-    /// One line of stdout.
-    fn line(&self, line: Line<'_>) {
+    /// One line of stdout, or a message of another wire.
+    pub fn line(&self, line: Line<'_>) {
         let bytes = match line {
             Line::Whole(bytes) => bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes).trim_ascii(),
             Line::TooLong { head, tail } => {
@@ -108,9 +68,8 @@ impl Child {
         if !head[..head.len().min(SEARCH)].windows(9).any(|w| w == b"\"jsonrpc\"") {
             return;
         }
-        let pending = salvage::broken_id(head, tail).and_then(|id| self.table.lock().pending.remove(&id));
-        if let Some(pending) = pending {
-            self.fail(&pending, error);
+        if let Some(id) = salvage::broken_id(head, tail) {
+            self.fail_request(id, error);
         }
     }
 

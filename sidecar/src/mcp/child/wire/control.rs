@@ -11,7 +11,7 @@ use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
-use super::error::Error;
+use crate::mcp::error::Error;
 
 /// Read at once.
 const READ_BYTES: usize = 4096;

@@ -1,23 +1,28 @@
-//! One child: its pipes, what is in flight on it, and its end.
+//! One child, a process or a connection to a server elsewhere: its wire, what is in flight on it, and its end.
+
+pub mod dispatch;
+pub mod lines;
+pub mod table;
+pub mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use outrigger_protocol::jsonrpc::{Envelope, INTERNAL_ERROR, plain_error};
-use outrigger_protocol::mcp::shim::{Exit, FromShim, ToShim};
+use outrigger_protocol::mcp::shim::Exit;
 use outrigger_protocol::mcp::{edit, method_label};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::control::Control;
 use super::error::Error;
 use super::outlet::{Answer, Outlet};
 use super::server::Shared;
-use super::stdin::{Refused, Stdin};
-use super::table::{HARD_FACTOR, MAX_IN_FLIGHT, Pending, Table};
 use crate::drain::Work;
+use table::{HARD_FACTOR, MAX_IN_FLIGHT, Pending, Table};
+use wire::stdin::Refused;
+use wire::{Driver, Wire};
 
 /// How a child ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,24 +52,6 @@ impl Ending {
     }
 }
 
-/// Where a child stands, as its watching task sees it.
-enum Phase {
-    Running,
-    /// Its stdout is closed; its exit should follow by then.
-    Exiting(Instant),
-    /// It was told to end, and is given up by then.
-    Stopping(Instant),
-}
-
-impl Phase {
-    fn until(&self) -> Option<Instant> {
-        match self {
-            Self::Running => None,
-            Self::Exiting(until) | Self::Stopping(until) => Some(*until),
-        }
-    }
-}
-
 /// One request on its way in.
 pub struct Request<'a> {
     /// The message.
@@ -83,16 +70,16 @@ pub struct Request<'a> {
 
 /// One child.
 pub struct Child {
-    /// Process id in the tool container.
+    /// Process id in the tool container; 0 when it is no process of this pod.
     pub pid: u32,
     pub(super) shared: Arc<Shared>,
     /// Whether a client is behind it: its questions have somebody to answer them.
     pub(super) attended: bool,
-    pub(super) stdin: Stdin,
+    wire: Wire,
     pub(super) table: Mutex<Table>,
     next_id: AtomicU64,
     /// The first reason to stop, and the grace time of the ladder.
-    stop: Mutex<Option<(&'static str, Duration)>>,
+    stop: watch::Sender<Option<(&'static str, Duration)>>,
     wake: Notify,
     ended: watch::Sender<Option<Ending>>,
     /// Answered `initialize`: may be pinged.
@@ -102,23 +89,21 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a child on a connection of its own. `on_end` runs once when it is gone.
+    /// Starts a child on a wire of its own. `on_end` runs once when it is gone.
     pub async fn start(
         shared: &Arc<Shared>,
         attended: bool,
         on_end: impl FnOnce(&Arc<Self>, &Ending) + Send + 'static,
     ) -> Result<Arc<Self>, Error> {
-        let timing = &shared.timing;
-        let (mut control, _) = Control::connect(shared.socket(), timing.shim).await?;
-        let pipes = control.spawn(timing.shim).await?;
+        let (wire, driver) = Wire::open(shared).await?;
         let child = Arc::new(Self {
-            pid: pipes.pid,
+            pid: driver.pid(),
             shared: Arc::clone(shared),
             attended,
-            stdin: Stdin::start(pipes.stdin),
+            wire,
             table: Mutex::new(Table::new(shared.request_limit() * HARD_FACTOR)),
             next_id: AtomicU64::new(0),
-            stop: Mutex::new(None),
+            stop: watch::Sender::new(None),
             wake: Notify::new(),
             ended: watch::Sender::new(None),
             initialized: AtomicBool::new(false),
@@ -128,8 +113,7 @@ impl Child {
         shared.metrics.child_starts.with_label_values(name).inc();
         shared.metrics.children.with_label_values(name).inc();
         tracing::info!(target: "transport", server = shared.conf.name, pid = child.pid, "child started");
-        let reader = tokio::spawn(super::dispatch::read(Arc::clone(&child), pipes.stdout));
-        tokio::spawn(Arc::clone(&child).supervise(control, reader, on_end));
+        tokio::spawn(Arc::clone(&child).supervise(driver, on_end));
         Ok(child)
     }
 
@@ -170,7 +154,7 @@ impl Child {
         if request.limit < self.shared.request_limit() {
             self.recheck();
         }
-        match self.stdin.send(out.line) {
+        match self.wire.send(out.line) {
             Err(Refused::Full) => {
                 self.table.lock().pending.remove(&id);
                 Err(Error::Overloaded)
@@ -217,7 +201,7 @@ impl Child {
     }
 
     pub(super) fn write(&self, line: Vec<u8>) -> Result<(), Error> {
-        self.stdin.send(line).map_err(|r| match r {
+        self.wire.send(line).map_err(|r| match r {
             Refused::Full => Error::Overloaded,
             Refused::Closed => self.table.lock().closed.clone().unwrap_or(Error::StdoutClosed),
         })
@@ -236,16 +220,30 @@ impl Child {
 
     /// Asks the child to end. Returns at once.
     pub fn stop(&self, why: &'static str, grace: Duration) {
-        let mut stop = self.stop.lock();
-        if stop.is_none() {
-            *stop = Some((why, grace));
+        let first = self.stop.send_if_modified(|stop| {
+            let first = stop.is_none();
+            if first {
+                *stop = Some((why, grace));
+            }
+            first
+        });
+        if first {
             self.wake.notify_one();
         }
     }
 
     /// Whether it was asked to end.
     pub fn stopping(&self) -> bool {
-        self.stop.lock().is_some()
+        self.stop.borrow().is_some()
+    }
+
+    /// Waits until it is asked to end: the grace time of the stop ladder. For its wire.
+    pub async fn stop_asked(&self) -> Duration {
+        let mut stop = self.stop.subscribe();
+        match stop.wait_for(Option::is_some).await {
+            Ok(asked) => asked.map_or(self.shared.timing.grace, |(_, grace)| grace),
+            Err(_) => self.shared.timing.grace,
+        }
     }
 
     /// Waits until it is gone.
@@ -262,86 +260,32 @@ impl Child {
         self.ended.borrow().clone()
     }
 
-    /// Watches channel, stdout and deadlines until the child is gone.
-    async fn supervise(
-        self: Arc<Self>,
-        mut control: Control,
-        mut reader: tokio::task::JoinHandle<()>,
-        on_end: impl FnOnce(&Arc<Self>, &Ending) + Send,
-    ) {
-        let timing = self.shared.timing.clone();
-        let mut stdout_open = true;
-        let mut stdout_closed = false;
-        let mut phase = Phase::Running;
-        let exit = loop {
-            let stop = *self.stop.lock();
-            if let Some((_, grace)) = stop
-                && !matches!(phase, Phase::Stopping(_))
-            {
+    /// Runs the wire and watches the deadlines until the child is gone.
+    async fn supervise(self: Arc<Self>, driver: Driver, on_end: impl FnOnce(&Arc<Self>, &Ending) + Send) {
+        let run = driver.run(&self);
+        tokio::pin!(run);
+        let reason = loop {
+            if self.stopping() {
                 self.close(&Error::SessionEnded);
-                phase = self.descend(&mut control, grace).await;
             }
             // Requests that are yet to come have at least as long, or ask for another look.
             let latest = Instant::now() + self.shared.request_limit();
             let wake = self.table.lock().next_deadline().map_or(latest, |deadline| deadline.min(latest));
-            let wake = phase.until().map_or(wake, |until| until.min(wake));
             tokio::select! {
-                message = control.receive() => match message {
-                    Ok(FromShim::Exit(exit)) => break Some(Error::ChildExited(exit)),
-                    Ok(FromShim::Stopping {}) => self.stop("shutdown", timing.grace),
-                    Ok(_) => {}
-                    Err(_) => break None,
-                },
-                _ = &mut reader, if stdout_open => {
-                    stdout_open = false;
-                    self.stdin.close();
-                    if matches!(phase, Phase::Running) {
-                        phase = Phase::Exiting(Instant::now() + timing.last_words);
-                    }
-                }
+                reason = &mut run => break reason,
                 () = self.wake.notified() => {}
-                () = tokio::time::sleep_until(wake) => match phase {
-                    Phase::Stopping(until) if until <= Instant::now() => break None,
-                    Phase::Exiting(until) if until <= Instant::now() => {
-                        // Alive without stdout: of no use to anybody.
-                        stdout_closed = true;
-                        self.close(&Error::StdoutClosed);
-                        phase = self.descend(&mut control, timing.grace).await;
-                    }
-                    _ => self.time_out(),
-                }
+                () = tokio::time::sleep_until(wake) => self.time_out(),
             }
         };
-        // Replies that were written before the exit still count.
-        if stdout_open && exit.is_some() {
-            let _ = tokio::time::timeout(timing.last_words, &mut reader).await;
-        }
-        reader.abort();
-        drop(control);
-        let asked = self.stop.lock().map(|(why, _)| why);
-        let ending = match (asked, exit) {
-            (Some(why), _) => Ending::Asked(why),
-            (None, _) if stdout_closed => Ending::Own(Error::StdoutClosed),
-            (None, Some(error)) => Ending::Own(error),
-            (None, None) => Ending::Own(Error::ShimLost),
-        };
+        let asked = self.stop.borrow().map(|(why, _)| why);
+        let ending = asked.map_or(Ending::Own(reason), Ending::Asked);
         self.finish(&ending);
         self.ended.send_replace(Some(ending.clone()));
         on_end(&self, &ending);
     }
 
-    /// Closes stdin and has the shim begin the stop ladder.
-    async fn descend(&self, control: &mut Control, grace: Duration) -> Phase {
-        self.stdin.close();
-        let until = Instant::now() + grace * 2 + self.shared.timing.shim;
-        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        // A shim that can't be told is a shim that is gone, which the next read says.
-        let _ = tokio::time::timeout_at(until, control.send(&ToShim::Stop { grace_ms })).await;
-        Phase::Stopping(until)
-    }
-
     /// Takes no more requests and fails those in flight.
-    fn close(&self, error: &Error) {
+    pub(super) fn close(&self, error: &Error) {
         let pending = {
             let mut table = self.table.lock();
             if table.closed.is_none() {
@@ -359,7 +303,7 @@ impl Child {
     /// What is to be said and counted at the end.
     fn finish(&self, ending: &Ending) {
         let name = self.shared.conf.name.as_str();
-        self.stdin.close();
+        self.wire.close();
         self.close(&ending.error());
         self.shared.metrics.child_exits.with_label_values(&[name, ending.label()]).inc();
         self.shared.metrics.children.with_label_values(&[name]).dec();
@@ -377,6 +321,14 @@ impl Child {
     pub(super) fn fail(&self, pending: &Pending, error: &Error) {
         let answer = Answer::failure(error, &self.shared.conf.name, Some(&pending.client_id));
         self.complete(pending, answer, error.outcome());
+    }
+
+    /// Fails one request by the id that the child knows it under; for a wire that lost it.
+    pub fn fail_request(&self, id: u64, error: &Error) {
+        let pending = self.table.lock().pending.remove(&id);
+        if let Some(pending) = pending {
+            self.fail(&pending, error);
+        }
     }
 
     /// Gives a request its response.
