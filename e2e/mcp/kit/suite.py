@@ -112,7 +112,8 @@ def main(only=None):
         return 1
     fixtures = [f for f in document["fixtures"] if not only or f["name"] in only]
     sets = {r: scenarios(r) for r in sorted({r for f in fixtures for r in f["revisions"]})}
-    with Pod("suite", {f["name"]: command(f) for f in fixtures}) as pod, ThreadPoolExecutor(WORKERS) as pool:
+    http = {f["name"]: f["http"] for f in fixtures if "http" in f}
+    with Pod("suite", {f["name"]: command(f) for f in fixtures}, http) as pod, ThreadPoolExecutor(WORKERS) as pool:
         for name, why in pod.dead.items():
             print(f"--- {name} does not start: {why}")
         alive = [f for f in fixtures if f["name"] not in pod.dead]

@@ -52,8 +52,17 @@ fn mark(bytes: &[u8; 16]) -> [u8; MARK] {
 /// A new name for this process as an owner of tasks: its pod, a slash, and what no other process has. A process finds by
 /// it what another one in the same pod, and so beside the same agent, has left.
 pub fn owner() -> String {
-    let pod = ["POD_UID", "POD_NAME"].iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
-    format!("{}/{}", pod.as_deref().unwrap_or("pod").replace('/', "-"), uuid())
+    owner_in(pod().as_deref().unwrap_or("pod"))
+}
+
+/// A new name for a process of a pod as an owner of tasks.
+pub fn owner_in(pod: &str) -> String {
+    format!("{}/{}", pod.replace('/', "-"), uuid())
+}
+
+/// The pod that this process is in, by its environment: its UID, else its name.
+pub fn pod() -> Option<String> {
+    ["POD_UID", "POD_NAME"].iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()))
 }
 
 /// W3C trace context of a request, as the handler gets it.

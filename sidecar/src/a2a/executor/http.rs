@@ -194,7 +194,12 @@ impl Turning {
                 let read = answer::read(&form, &body, &scope, &mut repairs);
                 self.repaired(repairs);
                 match read {
-                    Ok(Answer { outcome, memo }) => self.outcome(outcome, memo),
+                    Ok(Answer { outcome, memo, extensions }) => {
+                        if let Some(uris) = extensions {
+                            self.input.used.add(uris);
+                        }
+                        self.outcome(outcome, memo);
+                    }
                     Err(fault) => self.fault(fault),
                 }
             }
@@ -316,6 +321,9 @@ impl Agent {
                 Err(SendError::NotSent(e)) => return Ok(Attempt::Refused(e)),
                 Err(SendError::Broken(e)) => return Err(Fault::Incomplete(e)),
             };
+            if response.status().is_success() {
+                input.used.add_header(response.headers());
+            }
             self.read(response, connection, &input.limits).await
         };
         let limit = input.limits.turn_timeout_ms;
