@@ -70,7 +70,7 @@ pub async fn section(settings: &Settings) -> Result<Section> {
         let m = measured.with_context(|| format!("streams over {name}"))?;
         killed.extend(pod.stop().await?);
         let each = |after: u64| after.saturating_sub(m.before) / count as u64;
-        let kib = |bytes: u64| format!("{}.{}", bytes >> 10, (bytes & 1023) * 10 >> 10);
+        let kib = |bytes: u64| format!("{}.{}", bytes >> 10, ((bytes & 1023) * 10) >> 10);
         let ways = if shared { format!(", {} connections", count.div_ceil(PER_CONNECTION)) } else { String::new() };
         table.row([
             format!("{} over {name}{ways}", whole(f64::from(settings.streams))),
