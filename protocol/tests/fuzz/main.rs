@@ -38,6 +38,8 @@ macro_rules! fuzz {
     };
 }
 
+// Helpers of tests may panic.
+#[cfg(test)]
 mod mcp;
 
 /// What was made must be JSON. A number or a character that Rust has no type for passes as it is: it reads as null here.
