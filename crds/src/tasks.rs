@@ -219,6 +219,10 @@ pub struct LimitsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1_000_000))]
     pub max_open_tasks_per_caller: Option<i32>,
+    /// Tasks of one caller that are kept, ended ones among them; a new one beyond them is refused. 0 is no bound. Default 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub max_tasks_per_caller: Option<i32>,
     /// Streams of one caller; 0 is no bound. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1_000_000))]

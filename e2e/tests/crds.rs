@@ -307,7 +307,7 @@ fn full_agent() -> Value {
     agent["spec"]["turns"] = json!({"recovery": "Redeliver", "serialize": "Context", "closeOnInterrupted": "None",
         "onDisconnect": "Cancel", "dedupeMessages": true});
     agent["spec"]["limits"] = json!({"streamIdleTimeout": "1m", "asyncIdleTimeout": "1m", "asyncTimeout": "1h", "waitTimeout": "5s",
-        "heartbeat": "1s", "maxTaskBytes": 1024, "maxOpenTasksPerCaller": 1, "maxStreamsPerCaller": 1, "maxStreamsPerTask": 1,
+        "heartbeat": "1s", "maxTaskBytes": 1024, "maxOpenTasksPerCaller": 1, "maxTasksPerCaller": 1, "maxStreamsPerCaller": 1, "maxStreamsPerTask": 1,
         "maxRequestsPerSecond": 1, "requestBurst": 1, "maxPushConfigs": 1});
     agent["spec"]["access"] = json!({"anonymous": true, "apiKeys": {"secretName": "s"}, "jwt": [
         {"issuer": "https://i", "audiences": ["a"], "caFrom": config_map("ca"), "scopes": ["x"]},

@@ -202,6 +202,39 @@ async fn a_caller_has_so_many_open_tasks() {
 }
 
 #[tokio::test]
+async fn a_caller_has_so_many_tasks_and_forgotten_ones_are_told_apart() {
+    let handler = Handler::start(|_| async { answer(json!({"text": "done"})) }).await;
+    let front = Front::new(handler.port, Limits { max_tasks_per_caller: 2, ..Limits::default() });
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let sent = front.send("hi").await;
+        ids.push(sent["result"]["task"]["id"].as_str().unwrap().to_owned());
+    }
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": message("hi")}).to_string();
+    let (status, headers, text) = front.post(body, &[("a2a-version", "1.0")]).await;
+    assert_eq!((status.as_u16(), headers["retry-after"].to_str().unwrap()), (429, "60"), "{text}");
+    assert!(text.contains("at most 2 may be"), "{text}");
+    // Another caller has room, and so has this one when its tasks are forgotten: here for the room of others.
+    let mut other = message("hi");
+    other["tenant"] = "other".into();
+    front.set_live(|live| live.limits.max_tasks = 1);
+    assert!(front.call("SendMessage", other).await["error"].is_null());
+    let absent = |kind: &str| front.metric("outrigger_a2a_tasks_absent_total", &[("kind", kind)]);
+    let forgotten = front.call("GetTask", json!({"id": ids[0]})).await;
+    assert_eq!((forgotten["error"]["code"].as_i64(), absent("forgotten")), (Some(-32001), 1), "{forgotten}");
+    let unknown = front.call("GetTask", json!({"id": "never-was"})).await;
+    // All of them read alike.
+    let theirs = front.call("ListTasks", json!({"tenant": "other"})).await;
+    let foreign = front.call("GetTask", json!({"id": theirs["result"]["tasks"][0]["id"]})).await;
+    let plain = |answer: &Value, id: &str| answer["error"].to_string().replace(id, "ID");
+    let id = theirs["result"]["tasks"][0]["id"].as_str().unwrap();
+    assert_eq!(plain(&foreign, id), plain(&forgotten, &ids[0]));
+    assert_eq!(plain(&foreign, id), plain(&unknown, "never-was"));
+    assert_eq!((absent("unknown"), absent("foreign")), (1, 1));
+    assert!(front.send("hi").await["error"].is_null());
+}
+
+#[tokio::test]
 async fn turns_of_a_context_come_one_at_a_time_where_that_is_wanted() {
     for (order, most) in [(Order::Task, 3), (Order::Context, 1)] {
         let (now, max) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

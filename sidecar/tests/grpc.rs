@@ -10,7 +10,9 @@ use binding_support::grpc::{Answer, call, post, request_bytes, rpc};
 use binding_support::{Seen, Stand, events, fed, item, streaming, unary, until};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use http_body_util::BodyExt as _;
 use outrigger_protocol::a2a::errors::{Error, Kind};
+use outrigger_protocol::a2a::extensions::DELIVERY;
 use outrigger_protocol::a2a::operation::{Binding, Dialect, Operation};
 use outrigger_sidecar::a2a::call::StreamItem;
 use parking_lot::Mutex;
@@ -129,6 +131,8 @@ async fn errors_before_and_within_a_stream() {
         {
             let mut got = call(&stand, Operation::SubscribeToTask, dialect, &[], &asked).await;
             assert_eq!((got.all().await.len(), got.status()), (messages, status), "{id} {dialect:?}");
+            let named = ["TaskNotFoundError: ", "InternalError: "].iter().any(|name| got.message().starts_with(name));
+            assert_eq!(named, dialect == Dialect::V03Proto, "{id}: {}", got.message());
         }
     }
     assert_eq!(stand.metric("outrigger_a2a_streams_open", &[]), 0);
@@ -191,4 +195,55 @@ async fn many_streams_over_one_connection() {
     assert_eq!(stand.metric("outrigger_a2a_streams_open", &[("binding", "grpc")]), STREAMS as u64);
     drop(held);
     until("all are let go", || stand.metric("outrigger_a2a_streams_open", &[]) == 0).await;
+}
+
+#[tokio::test]
+async fn the_health_service_answers_checks() {
+    let stand = Stand::start(|_: Seen| async move { Err(Error::new(Kind::Internal, "nobody asks this")) }).await;
+    let check = |service: &'static str| {
+        let mut body = vec![0, 0, 0, 0, 0];
+        if !service.is_empty() {
+            body.extend([0x0a, u8::try_from(service.len()).unwrap()]);
+            body.extend(service.as_bytes());
+        }
+        body[4] = u8::try_from(body.len() - 5).unwrap();
+        let stand = &stand;
+        async move {
+            let response = post(stand, "/grpc.health.v1.Health/Check", &[], body.into()).await;
+            let (head, body) = response.into_parts();
+            let all = body.collect().await.unwrap();
+            let trailers = all.trailers().cloned().unwrap_or(head.headers);
+            (trailers["grpc-status"].to_str().unwrap().to_owned(), all.to_bytes().to_vec())
+        }
+    };
+    for service in ["", "lf.a2a.v1.A2AService", "a2a.v1.A2AService"] {
+        assert_eq!(check(service).await, ("0".into(), vec![0, 0, 0, 0, 2, 0x08, 1]), "{service:?} is SERVING");
+    }
+    assert_eq!(check("some.Other").await, ("5".into(), vec![]));
+    let watch = post(&stand, "/grpc.health.v1.Health/Watch", &[], vec![0, 0, 0, 0, 0].into()).await;
+    assert_eq!(watch.headers()["grpc-status"], "12");
+}
+
+#[tokio::test]
+async fn events_have_ids_for_those_who_ask_for_them() {
+    let stand = Stand::start(|seen: Seen| async move {
+        let mut reply = events(vec![Ok(item("t1.1", TASK, false)), Ok(item("t1.2.0", TASK, true))]);
+        reply.extensions = seen.call.extensions;
+        Ok(reply)
+    })
+    .await;
+    for (metadata, ids) in [(vec![("a2a-extensions", DELIVERY)], true), (vec![], false)] {
+        let (path, rpc) = rpc(Operation::SubscribeToTask, Dialect::V10).unwrap();
+        let response = post(&stand, path, &metadata, request_bytes(rpc, &json!({"id": "t1"}))).await;
+        let mut bytes = response.into_body().collect().await.unwrap().to_bytes().to_vec();
+        let mut got = Vec::new();
+        while !bytes.is_empty() {
+            let length = u32::from_be_bytes(bytes[1..5].try_into().unwrap()) as usize;
+            let rest = bytes.split_off(5 + length);
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            got.push(["t1.1", "t1.2.0"].iter().any(|id| text.ends_with(id)));
+            bytes = rest;
+        }
+        assert_eq!(got, [ids, ids]);
+    }
 }

@@ -12,13 +12,15 @@ use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Validation, crypto, decode, jwk::Jwk};
 use outbound_support::{Got, Names, Server, fixture, status, text, until};
 use outrigger_protocol::a2a::errors::Kind;
-use outrigger_protocol::a2a::operation::Dialect;
+use outrigger_protocol::a2a::extensions::DELIVERY;
+use outrigger_protocol::a2a::operation::{Binding, Dialect};
 use outrigger_protocol::a2a::push::Config;
 use outrigger_protocol::a2a::raw::Raw;
 use outrigger_protocol::a2a::state::State;
 use outrigger_protocol::a2a::task::{Artifact, ArtifactUpdate, Change, Task};
 use outrigger_protocol::config::{Limits, Live, Push};
-use outrigger_sidecar::a2a::call::{Answer, Caller};
+use outrigger_sidecar::a2a::call::{Answer, Call, Caller};
+use outrigger_sidecar::a2a::ids::Trace;
 use outrigger_sidecar::a2a::metrics::Metrics as StoreMetrics;
 use outrigger_sidecar::a2a::push::{Configs, Metrics, Outlet, Sender, Timing};
 use outrigger_sidecar::a2a::signer::Keys;
@@ -29,6 +31,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 struct Under {
     store: Arc<dyn Store>,
@@ -86,7 +90,7 @@ impl Under {
     async fn task(&self, id: &str, config: Value, dialect: Dialect, revealed: bool) -> Arc<Task> {
         let raw = RawValue::from_string(config.to_string()).unwrap();
         let config = Config::inline(&raw, "c", &mut Vec::new()).unwrap();
-        let record = self.configs.inline(&config, &id.into(), 0, dialect).await.unwrap();
+        let record = self.configs.inline(&config, &id.into(), 0, &call(me(), dialect)).await.unwrap();
         let message = Raw::parse(r#"{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hi"}]}"#).unwrap();
         let task = Task::new(id.into(), "c1".into(), "me".into(), message, revealed, Timestamp::now());
         self.store.create(task, None, Some(record)).await.unwrap()
@@ -108,6 +112,19 @@ impl Under {
 
 fn me() -> Caller {
     Caller { key: "me".into(), identity: None }
+}
+
+/// A request of a caller, in a trace of its own.
+fn call(caller: Caller, dialect: Dialect) -> Call {
+    Call {
+        caller,
+        trace: Trace::again(TRACE, Some("vendor=1")),
+        binding: Binding::JsonRpc,
+        dialect,
+        extensions: Vec::new(),
+        idempotency_key: None,
+        last_event_id: None,
+    }
 }
 
 fn chunk(text: &str) -> Change {
@@ -165,7 +182,9 @@ async fn events_come_in_order_with_their_headers() {
         assert_eq!(got.header("authorization"), "Bearer secret");
         assert_eq!(got.header("x-a2a-notification-token"), "tok-1");
         assert_eq!(got.header("a2a-version"), "1.0");
-        assert_eq!(got.header("traceparent").len(), 55);
+        // The trace of the request that named the receiver, each time with a span of its own.
+        assert_eq!(got.header("traceparent")[..36], TRACE[..36]);
+        assert_eq!(got.header("tracestate"), "vendor=1");
         let signature = got.header("outrigger-signature");
         let (time, mac) = signature.strip_prefix("t=").unwrap().split_once(",v1=").unwrap();
         let key = EncodingKey::from_secret(b"tok-1").unwrap();
@@ -285,6 +304,174 @@ async fn a_slow_receiver_holds_up_nobody_else() {
     }
     assert!(by_task.values().all(|w| *w == ["task submitted", "completed"]), "{by_task:?}");
     assert!(slow.count() <= 8, "one server gets so many at once");
+}
+
+/// Reads notifications as a receiver does that knows each by its id and applies it.
+fn artifact_of(got: &[Got]) -> Vec<String> {
+    let (mut seen, mut parts) = (std::collections::HashSet::new(), Vec::new());
+    for got in got.iter().filter(|g| seen.insert(g.header("idempotency-key").to_owned())) {
+        let body = got.json();
+        let Some(update) = body.get("artifactUpdate") else { continue };
+        if update.get("append").is_none() {
+            parts.clear();
+        }
+        let new = update["artifact"]["parts"].as_array().unwrap();
+        parts.extend(new.iter().map(|p| p["text"].as_str().unwrap().to_owned()));
+    }
+    parts
+}
+
+#[tokio::test]
+async fn chunks_for_a_receiver_that_is_behind_go_together() {
+    let under = Under::local();
+    let server = accepting().await;
+    under.task("t1", hook(server.port), Dialect::V10, true).await;
+    for i in 0..20 {
+        under.change("t1", chunk(&i.to_string())).await;
+    }
+    under.state("t1", State::Working).await;
+    under.change("t1", chunk("20")).await;
+    under.change("t1", chunk("21")).await;
+    under.state("t1", State::Completed).await;
+    let _running = under.send(quick());
+    until("the end", || server.got().last().is_some_and(|g| word(g) == "completed")).await;
+    let got = server.got();
+    let ids: Vec<_> = got.iter().map(|g| g.header("idempotency-key").to_owned()).collect();
+    assert_eq!(ids, ["t1.1.0", "t1.21.0", "t1.22.0", "t1.24.0", "t1.25.0"]);
+    assert_eq!(got[1].json()["artifactUpdate"]["append"], true);
+    assert_eq!(artifact_of(&got), (0..22).map(|i| i.to_string()).collect::<Vec<_>>());
+    assert!(std::str::from_utf8(&got[1].body).unwrap().contains(r#""n":1.0"#), "content passes as it is");
+}
+
+#[tokio::test]
+async fn chunks_that_may_have_come_are_not_doubled() {
+    let under = Under::local();
+    // It takes what comes, and says so only after four times.
+    let number = Arc::new(AtomicU32::new(0));
+    let (counter, gate) = (Arc::clone(&number), Arc::new(tokio::sync::Semaphore::new(2)));
+    let door = Arc::clone(&gate);
+    let server = Server::http(move |_| {
+        let (n, door) = (counter.fetch_add(1, Ordering::Relaxed), Arc::clone(&door));
+        async move {
+            door.acquire().await.unwrap().forget();
+            status(if (1..4).contains(&n) { 500 } else { 204 })
+        }
+    })
+    .await;
+    under.task("t1", hook(server.port), Dialect::V10, true).await;
+    under.change("t1", chunk("0")).await;
+    under.change("t1", chunk("1")).await;
+    let _running = under.send(quick());
+    until("the chunks were refused", || under.count("rejected") == 1).await;
+    // More come before they are sent again.
+    for i in 2..6 {
+        under.change("t1", chunk(&i.to_string())).await;
+    }
+    gate.add_permits(100);
+    under.state("t1", State::Completed).await;
+    until("the end", || under.count("delivered") >= 3 && server.got().last().is_some_and(|g| word(g) == "completed"))
+        .await;
+    let got = server.got();
+    assert_eq!(got[1].header("idempotency-key"), "t1.3.0");
+    assert_eq!(got[1].json()["artifactUpdate"]["append"], true);
+    assert_eq!(artifact_of(&got), (0..6).map(|i| i.to_string()).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn chunks_of_a_sender_that_vanished_are_not_doubled() {
+    let under = Under::local();
+    let server = accepting().await;
+    under.task("t1", hook(server.port), Dialect::V10, true).await;
+    for i in 0..4 {
+        under.change("t1", chunk(&i.to_string())).await;
+    }
+    // A sender that claimed it and wrote nothing down, whatever it delivered.
+    let lost = under.store.push_due(1, Duration::ZERO).await.unwrap().remove(0);
+    assert!(!lost.again);
+    let _running = under.send(quick());
+    until("the chunks", || server.count() == 2).await;
+    let got = server.got();
+    let update = &got[1].json()["artifactUpdate"];
+    assert!(update.get("append").is_none(), "the artifact as a whole: {update}");
+    assert_eq!(artifact_of(&got), ["0", "1", "2", "3"]);
+    under.state("t1", State::Completed).await;
+    until("the end", || server.count() == 3).await;
+}
+
+#[tokio::test]
+async fn secrets_go_with_the_last_notification() {
+    let under = Under::local();
+    let server = accepting().await;
+    let gone = Server::http(|_| async { status(410) }).await;
+    let with_secrets = |port| {
+        let mut config = hook(port);
+        config["token"] = json!("tok-1");
+        config["authentication"] = json!({"scheme": "Bearer", "credentials": "secret"});
+        config
+    };
+    let stored = |id: &'static str| {
+        let store = Arc::clone(&under.store);
+        async move { store.push_configs(id).await.unwrap().remove(0) }
+    };
+    let running = under.send(quick());
+    under.task("t1", with_secrets(server.port), Dialect::V10, true).await;
+    until("the first event", || server.count() == 1).await;
+    assert!(stored("t1").await.json.as_str().contains("secret"), "it has more to send");
+    under.state("t1", State::Completed).await;
+    under.task("t2", with_secrets(gone.port), Dialect::V10, true).await;
+    until("the other one is given up", || running.sender.dead_letters() == 1).await;
+    for id in ["t1", "t2"] {
+        let deadline = tokio::time::Instant::now() + outbound_support::PATIENCE;
+        loop {
+            let json = stored(id).await.json;
+            if !json.as_str().contains("secret") && !json.as_str().contains("tok-1") {
+                assert!(json.as_str().contains("/hook") && json.as_str().contains("Bearer"), "{json:?}");
+                break;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{id} keeps its secrets");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert_eq!(server.got()[1].header("authorization"), "Bearer secret");
+    // A receiver that comes when all is over gets nothing, so nothing of it is kept.
+    let mut late = with_secrets(server.port);
+    late["taskId"] = json!("t1");
+    late["id"] = json!("late");
+    let params = RawValue::from_string(late.to_string()).unwrap();
+    under.configs.create(&call(me(), Dialect::V10), Some(&params)).await.unwrap();
+    let all = under.store.push_configs("t1").await.unwrap();
+    assert!(all.iter().all(|c| !c.json.as_str().contains("secret")), "{all:?}");
+}
+
+#[tokio::test]
+async fn dead_letters_are_told_to_those_who_ask_for_the_extension() {
+    let under = Under::local();
+    let server = Server::http(|_| async { status(410) }).await;
+    under.task("t1", hook(server.port), Dialect::V10, true).await;
+    let running = under.send(quick());
+    until("it is given up", || running.sender.dead_letters() == 1).await;
+    let params = RawValue::from_string(json!({"taskId": "t1"}).to_string()).unwrap();
+    let list = |extensions: Vec<String>| {
+        let (configs, params) = (&under.configs, &params);
+        async move {
+            let call = Call { extensions, ..call(me(), Dialect::V10) };
+            match configs.list(&call, Some(params)).await.unwrap() {
+                Answer::Json(json) => serde_json::from_str::<Value>(&json).unwrap()["configs"][0].clone(),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let deadline = tokio::time::Instant::now() + outbound_support::PATIENCE;
+    let told = loop {
+        let told = list(vec![DELIVERY.to_owned()]).await;
+        if told.get("deadLetter").is_some() {
+            break told;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{told}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert_eq!(told["deadLetter"], json!({"reason": "the receiver answers 410"}));
+    assert!(list(vec![]).await.get("deadLetter").is_none(), "others get what the specification has");
 }
 
 #[tokio::test]
@@ -450,8 +637,9 @@ async fn configurations_are_their_callers_own() {
         other => panic!("{other:?}"),
     };
     let configs = &under.configs;
-    let create =
-        |config: Value| async move { configs.create(&me(), Some(&params(config)), Dialect::V10).await.map(json_of) };
+    let create = |config: Value| async move {
+        configs.create(&call(me(), Dialect::V10), Some(&params(config))).await.map(json_of)
+    };
     let whole = json!({"taskId": "t1", "id": "mine", "url": url, "token": "tok", "x": 1.0,
                        "authentication": {"scheme": "Basic", "credentials": "secret"}});
     let made = create(whole.clone()).await.unwrap();
@@ -466,13 +654,13 @@ async fn configurations_are_their_callers_own() {
     let b = create(json!({"taskId": "t1", "url": url})).await.unwrap();
     assert_ne!(a["id"], b["id"]);
 
-    let list = json_of(configs.list(&me(), Some(&params(json!({"taskId": "t1"})))).await.unwrap());
+    let list = json_of(configs.list(&call(me(), Dialect::V10), Some(&params(json!({"taskId": "t1"})))).await.unwrap());
     assert_eq!((list["configs"].as_array().unwrap().len(), list["nextPageToken"].as_str()), (4, Some("")));
     let mut seen = Vec::new();
     let mut token = String::new();
     loop {
         let asked = params(json!({"taskId": "t1", "pageSize": 3, "pageToken": token}));
-        let page = json_of(configs.list(&me(), Some(&asked)).await.unwrap());
+        let page = json_of(configs.list(&call(me(), Dialect::V10), Some(&asked)).await.unwrap());
         seen.extend(page["configs"].as_array().unwrap().iter().map(|c| c["id"].as_str().unwrap().to_owned()));
         page["nextPageToken"].as_str().unwrap().clone_into(&mut token);
         if token.is_empty() {
@@ -482,26 +670,29 @@ async fn configurations_are_their_callers_own() {
     assert_eq!(seen.len(), 4);
 
     let named = params(json!({"taskId": "t1", "id": "mine"}));
-    assert_eq!(json_of(configs.get(&me(), Some(&named), Dialect::V10).await.unwrap()), made);
+    assert_eq!(json_of(configs.get(&call(me(), Dialect::V10), Some(&named)).await.unwrap()), made);
     let unnamed = params(json!({"taskId": "t1"}));
-    json_of(configs.get(&me(), Some(&unnamed), Dialect::V03).await.unwrap());
-    assert_eq!(configs.get(&me(), Some(&unnamed), Dialect::V10).await.unwrap_err().kind, Kind::InvalidParams);
+    json_of(configs.get(&call(me(), Dialect::V03), Some(&unnamed)).await.unwrap());
+    assert_eq!(configs.get(&call(me(), Dialect::V10), Some(&unnamed)).await.unwrap_err().kind, Kind::InvalidParams);
 
     // Another caller sees what it would see without the task.
     let other = Caller { key: "other".into(), identity: None };
     for error in [
-        configs.create(&other, Some(&params(json!({"taskId": "t1", "url": url}))), Dialect::V10).await.unwrap_err(),
-        configs.get(&other, Some(&named), Dialect::V10).await.unwrap_err(),
-        configs.list(&other, Some(&unnamed)).await.unwrap_err(),
-        configs.delete(&other, Some(&named)).await.unwrap_err(),
-        configs.get(&me(), Some(&params(json!({"taskId": "t9", "id": "mine"}))), Dialect::V10).await.unwrap_err(),
+        configs
+            .create(&call(other.clone(), Dialect::V10), Some(&params(json!({"taskId": "t1", "url": url}))))
+            .await
+            .unwrap_err(),
+        configs.get(&call(other.clone(), Dialect::V10), Some(&named)).await.unwrap_err(),
+        configs.list(&call(other.clone(), Dialect::V10), Some(&unnamed)).await.unwrap_err(),
+        configs.delete(&call(other.clone(), Dialect::V10), Some(&named)).await.unwrap_err(),
+        configs.get(&call(me(), Dialect::V10), Some(&params(json!({"taskId": "t9", "id": "mine"})))).await.unwrap_err(),
     ] {
         assert_eq!(error.kind, Kind::TaskNotFound);
     }
     for _ in 0..2 {
-        assert!(matches!(configs.delete(&me(), Some(&named)).await, Ok(Answer::Nothing)));
+        assert!(matches!(configs.delete(&call(me(), Dialect::V10), Some(&named)).await, Ok(Answer::Nothing)));
     }
-    assert_eq!(configs.get(&me(), Some(&named), Dialect::V10).await.unwrap_err().kind, Kind::TaskNotFound);
+    assert_eq!(configs.get(&call(me(), Dialect::V10), Some(&named)).await.unwrap_err().kind, Kind::TaskNotFound);
 
     let mut live = Live::clone(&under.live.borrow());
     live.limits = Limits { max_push_configs: 3, ..Limits::default() };
@@ -510,7 +701,7 @@ async fn configurations_are_their_callers_own() {
     assert!(full.kind == Kind::InvalidParams && full.message.contains("at most 3"), "{}", full.message);
     live.push.enabled = false;
     under.live.send_replace(Arc::new(live));
-    let off = configs.list(&me(), Some(&unnamed)).await.unwrap_err();
+    let off = configs.list(&call(me(), Dialect::V10), Some(&unnamed)).await.unwrap_err();
     assert_eq!(off.kind, Kind::PushNotificationNotSupported);
 }
 
@@ -537,7 +728,7 @@ async fn receivers_that_are_refused_are_named_at_once() {
         ("file:///etc/passwd", false),
     ] {
         let params = RawValue::from_string(json!({"taskId": "t1", "url": url}).to_string()).unwrap();
-        let got = under.configs.create(&me(), Some(&params), Dialect::V10).await;
+        let got = under.configs.create(&call(me(), Dialect::V10), Some(&params)).await;
         assert_eq!(got.is_ok(), ok, "{url}: {got:?}");
         if let Err(error) = got {
             assert_eq!((error.kind, error.violations[0].field.as_str()), (Kind::InvalidParams, "url"), "{url}");

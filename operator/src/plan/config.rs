@@ -51,6 +51,7 @@ pub(super) fn limits(spec: &AgentSpec) -> Result<Limits, PlanError> {
             (&mut limits.max_concurrent_turns, given.max_concurrent_turns),
             (&mut limits.max_queued_turns, given.max_queued_turns),
             (&mut limits.max_open_tasks_per_caller, given.max_open_tasks_per_caller),
+            (&mut limits.max_tasks_per_caller, given.max_tasks_per_caller),
             (&mut limits.max_streams_per_caller, given.max_streams_per_caller),
             (&mut limits.max_streams_per_task, given.max_streams_per_task),
             (&mut limits.max_requests_per_second, given.max_requests_per_second),

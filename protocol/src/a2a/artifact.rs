@@ -54,6 +54,18 @@ impl ArtifactUpdate {
         self.artifact.size()
     }
 
+    /// Takes an update that comes right after this one into this one, so that a reader of both and a reader of this one
+    /// have the same artifact. False, and nothing is done, if they cannot be one: the next is no chunk of the same
+    /// artifact, or this one was the last chunk.
+    pub fn join(&mut self, next: &Self) -> bool {
+        if !next.append || self.last || self.artifact.id != next.artifact.id {
+            return false;
+        }
+        self.artifact.append(&next.artifact);
+        self.last = next.last;
+        true
+    }
+
     /// Appends the update as the JSON object of `artifactUpdate` (A2A 1.0, section 4.2.2).
     pub fn write(&self, task: &str, context: &str, out: &mut String) {
         out.push('{');
@@ -238,6 +250,38 @@ mod tests {
     }
 
     proptest! {
+        /// A reader of chunks that were joined has what a reader of each chunk has.
+        #[test]
+        fn joined_chunks_mean_the_same(
+            chunks in prop::collection::vec((any::<bool>(), 0_u8..3, 0_u8..10), 1..12),
+            first_appends in any::<bool>(),
+        ) {
+            let update = |i: usize, (meta, parts, last): (bool, u8, u8)| {
+                let parts: Vec<_> = (0..parts).map(|p| format!(r#"{{"text":"{i}.{p}","n":1.0}}"#)).collect();
+                let metadata = if meta { format!(r#","metadata":{{"k{}":{i}}}"#, i % 2) } else { String::new() };
+                let json = format!(r#"{{"artifactId":"a","name":"n{i}","parts":[{}]{metadata}}}"#, parts.join(","));
+                ArtifactUpdate { artifact: artifact(&json), append: i > 0 || first_appends, last: last == 0 }
+            };
+            let all: Vec<_> = chunks.into_iter().enumerate().map(|(i, c)| update(i, c)).collect();
+            let mut joined: Vec<ArtifactUpdate> = Vec::new();
+            for next in &all {
+                if !joined.last_mut().is_some_and(|before| before.join(next)) {
+                    joined.push(next.clone());
+                }
+            }
+            let read = |updates: &[ArtifactUpdate]| {
+                let mut there = artifact(r#"{"artifactId":"a","name":"N","parts":[{"text":"before"}],"metadata":{"k0":"x"}}"#);
+                for update in updates {
+                    if update.append { there.append(&update.artifact) } else { there = update.artifact.clone() }
+                }
+                there.to_json()
+            };
+            let value = |raw: Raw| serde_json::from_str::<serde_json::Value>(raw.as_str()).unwrap();
+            prop_assert_eq!(value(read(&joined)), value(read(&all)));
+            let lasts = |l: &[ArtifactUpdate]| l.iter().filter(|u| u.last).count();
+            prop_assert_eq!(lasts(&joined), lasts(&all));
+        }
+
         /// Any split of a list of parts into chunks gives the same artifact.
         #[test]
         fn chunks_are_the_whole(texts in prop::collection::vec("[a-z\"]{0,6}", 0..40), cuts in prop::collection::vec(0_usize..5, 0..40)) {

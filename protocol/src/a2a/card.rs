@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 pub use canonical::{NotCanonical, canonical};
 pub use sign::{Unsignable, signing_payload};
 
+use super::extensions::{self, DELIVERY};
 use super::operation::Binding;
 use super::v03;
 
@@ -50,7 +51,7 @@ pub struct Security {
 /// Puts a card of 1.0 together.
 ///
 /// `core` is what the agent says of itself. Its interfaces, security and signatures are not taken over, nor its
-/// capabilities but for extensions. Interfaces keep their order, but those of 1.0 come first: clients take the first
+/// capabilities but for extensions, to which [ours](DELIVERY) is added. Interfaces keep their order, but those of 1.0 come first: clients take the first
 /// one of their binding, some without a look at its version.
 pub fn compose(core: &Value, interfaces: &[Interface], capabilities: Capabilities, security: &Security) -> Value {
     let mut card = core.as_object().cloned().unwrap_or_default();
@@ -72,9 +73,10 @@ pub fn compose(core: &Value, interfaces: &[Interface], capabilities: Capabilitie
     if capabilities.extended_card {
         said["extendedAgentCard"] = true.into();
     }
-    if let Some(extensions) = extensions.filter(|e| e.as_array().is_some_and(|l| !l.is_empty())) {
-        said["extensions"] = extensions;
-    }
+    let mut extensions = extensions.and_then(|e| e.as_array().cloned()).unwrap_or_default();
+    extensions.retain(|e| e.get("uri").is_none_or(|uri| uri != DELIVERY));
+    extensions.push(extensions::delivery());
+    said["extensions"] = extensions.into();
     card.insert("capabilities".into(), said);
     if !security.schemes.is_empty() {
         card.insert("securitySchemes".into(), security.schemes.clone().into());

@@ -1,6 +1,6 @@
 //! Extensions that a caller asks for (A2A 1.0, section 4.6.1).
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::errors::{Error, Kind};
 
@@ -8,6 +8,9 @@ use super::errors::{Error, Kind};
 pub const HEADER: &str = "a2a-extensions";
 /// The same in 0.3.
 pub const HEADER_V03: &str = "x-a2a-extensions";
+/// Our extension, which every card declares: streams that are resumed, messages that are sent again, and what became of
+/// a receiver of push notifications. `docs/a2a-delivery-extension.md` describes it.
+pub const DELIVERY: &str = "https://outrigger.dev/a2a/extensions/delivery/v1";
 /// Most extensions that one request may ask for.
 pub const MAX_EXTENSIONS: usize = 64;
 /// Longest URI of one, in bytes.
@@ -40,6 +43,16 @@ pub fn of_card(card: &Value) -> impl Iterator<Item = &Value> {
     card.pointer("/capabilities/extensions").and_then(Value::as_array).into_iter().flatten()
 }
 
+/// [`DELIVERY`] as a card declares it. That it is not required goes without saying: a member with the value that it has
+/// without being there could not be signed.
+pub fn delivery() -> Value {
+    json!({
+        "uri": DELIVERY,
+        "description": "Streams resume with Last-Event-ID, Idempotency-Key makes a message safe to send again, and \
+            push notification configurations tell of dead letters.",
+    })
+}
+
 /// The extensions that a card requires of every caller.
 pub fn required(card: &Value) -> Vec<String> {
     let required = of_card(card).filter(|e| e.get("required") == Some(&Value::Bool(true)));
@@ -59,7 +72,6 @@ pub fn check(required: &[String], asked: &[String]) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn values_are_joined_in_order() {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::errors::{Error, Violation};
 use super::params::{object, required, split, text};
 use super::part::violation;
-use super::raw::{Members, Raw, push_key, push_text};
+use super::raw::{Members, Raw, push_key, push_text, text_of};
 
 /// Longest URL, in bytes.
 pub const MAX_URL_BYTES: usize = 2_048;
@@ -23,6 +23,8 @@ pub const MAX_SCHEME_BYTES: usize = 64;
 pub const MAX_CREDENTIALS_BYTES: usize = 8_192;
 
 const MEMBERS: [&str; 1] = ["taskId"];
+/// Members of a stored configuration that are no part of it: how the request's trace goes on (W3C Trace Context).
+const TRACE: [&str; 2] = ["@traceparent", "@tracestate"];
 
 /// A receiver of a task's events, as a caller names it.
 pub struct Config<'a> {
@@ -125,7 +127,8 @@ impl<'a> Config<'a> {
 
 fn rest(members: &Members<'_>) -> Raw {
     let mut json = String::from("{");
-    for (key, value) in members.iter().filter(|(k, _)| !["taskId", "id", "tenant"].contains(k)) {
+    let own = |key: &str| ["taskId", "id", "tenant"].contains(&key) || TRACE.contains(&key);
+    for (key, value) in members.iter().filter(|(k, _)| !own(k)) {
         push_key(&mut json, key);
         json.push_str(value.get());
     }
@@ -196,27 +199,94 @@ pub fn check_url(url: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// A configuration as it is stored ([`Config::json`]) with the trace of the request that made it: the values of
+/// `traceparent` and `tracestate`.
+pub fn with_trace(json: &Raw, parent: &str, state: Option<&str>) -> Raw {
+    let mut out = json.as_str().trim_end().strip_suffix('}').unwrap_or("{").to_owned();
+    for (key, value) in TRACE.into_iter().zip([Some(parent), state]) {
+        if let Some(value) = value {
+            push_key(&mut out, key);
+            push_text(&mut out, value);
+        }
+    }
+    out.push('}');
+    Raw::assembled(&out)
+}
+
+/// The trace that [`with_trace`] wrote.
+pub fn trace(json: &Raw) -> Option<(String, Option<String>)> {
+    let members = Members::split(json.as_str()).ok()?;
+    let [parent, state] = TRACE.map(|key| members.set(key).and_then(text_of).map(Cow::into_owned));
+    Some((parent?, state))
+}
+
+/// A configuration as it is stored without what only a delivery needs: the token and the credentials.
+pub fn without_secrets(json: &Raw) -> Raw {
+    let members = Members::split(json.as_str()).unwrap_or_default();
+    let mut out = String::from("{");
+    for (key, value) in members.iter().filter(|(key, _)| *key != "token") {
+        push_key(&mut out, key);
+        write_value(key, value, &mut out);
+    }
+    out.push('}');
+    Raw::assembled(&out)
+}
+
+/// What became of a receiver that was given up, for callers who ask for
+/// [our extension](super::extensions::DELIVERY).
+#[derive(Clone, Copy, Debug)]
+pub struct DeadLetter<'a> {
+    /// Why, for people.
+    pub why: &'a str,
+    /// Version of the task after the last event that was delivered; 0 if none was.
+    pub delivered: u64,
+}
+
+impl DeadLetter<'_> {
+    fn write(self, task: &str, out: &mut String) {
+        push_key(out, "deadLetter");
+        out.push('{');
+        push_key(out, "reason");
+        push_text(out, self.why);
+        if self.delivered > 0 {
+            push_key(out, "lastEventId");
+            push_text(out, &format!("{task}.{}", self.delivered));
+        }
+        out.push('}');
+    }
+}
+
+/// Appends a member's value; of `authentication` all but the credentials.
+fn write_value(key: &str, value: &RawValue, out: &mut String) {
+    let inner = Members::split(value.get()).ok().filter(|_| key == "authentication");
+    let Some(inner) = inner else {
+        out.push_str(value.get());
+        return;
+    };
+    out.push('{');
+    for (key, value) in inner.iter().filter(|(k, _)| *k != "credentials") {
+        push_key(out, key);
+        out.push_str(value.get());
+    }
+    out.push('}');
+}
+
 /// Appends a configuration as an answer shows it: `json` is [`Config::json`]. Credentials are not shown.
-pub fn write(task: &str, id: &str, json: &Raw, out: &mut String) {
+pub fn write(task: &str, id: &str, json: &Raw, dead: Option<DeadLetter<'_>>, out: &mut String) {
     out.push('{');
     push_key(out, "taskId");
     push_text(out, task);
     push_key(out, "id");
     push_text(out, id);
     let members = Members::split(json.as_str()).unwrap_or_default();
-    for (key, value) in members.iter().filter(|(k, _)| !["taskId", "id"].contains(k)) {
+    let own = |key: &str| ["taskId", "id"].contains(&key) || TRACE.contains(&key);
+    let given = |key: &str| dead.is_none() || key != "deadLetter";
+    for (key, value) in members.iter().filter(|(k, _)| !own(k) && given(k)) {
         push_key(out, key);
-        let inner = Members::split(value.get()).ok().filter(|_| key == "authentication");
-        let Some(inner) = inner else {
-            out.push_str(value.get());
-            continue;
-        };
-        out.push('{');
-        for (key, value) in inner.iter().filter(|(k, _)| *k != "credentials") {
-            push_key(out, key);
-            out.push_str(value.get());
-        }
-        out.push('}');
+        write_value(key, value, out);
+    }
+    if let Some(dead) = dead {
+        dead.write(task, out);
     }
     out.push('}');
 }
@@ -280,7 +350,7 @@ mod tests {
             let got = match Config::parse(Some(serde_json::from_str(text).unwrap())) {
                 Ok(c) => {
                     let mut shown = String::new();
-                    write(c.task.as_deref().unwrap(), c.id.as_deref().unwrap_or("new"), &c.json, &mut shown);
+                    write(c.task.as_deref().unwrap(), c.id.as_deref().unwrap_or("new"), &c.json, None, &mut shown);
                     let secrets = (&c.url, &c.token, &c.scheme, &c.credentials);
                     format!("{c:?} {secrets:?}\n    {:?}\n    {shown}", c.json)
                 }
@@ -294,6 +364,36 @@ mod tests {
             let _ = writeln!(table, "{}\n    {got}", text.chars().take(150).collect::<String>());
         }
         insta::assert_snapshot!(table);
+    }
+
+    #[test]
+    fn what_is_kept_beside_it() {
+        let json = Raw::assembled(
+            r#"{"url":"https://e.example","token":"t","n":1.0,"authentication":{"scheme":"Basic","credentials":"c"}}"#,
+        );
+        let traced = with_trace(&json, "00-aa-bb-01", Some("k=\"v\""));
+        assert_eq!(trace(&traced), Some(("00-aa-bb-01".into(), Some("k=\"v\"".into()))));
+        assert_eq!(trace(&with_trace(&Raw::assembled("{}"), "p", None)), Some(("p".into(), None)));
+        assert_eq!(trace(&json), None);
+        let shown = |json: &Raw, dead| {
+            let mut out = String::new();
+            write("t1", "c", json, dead, &mut out);
+            out
+        };
+        let dead = DeadLetter { why: "the receiver answers \"410\"", delivered: 3 };
+        insta::assert_snapshot!(
+            [
+                shown(&traced, None),
+                shown(&traced, Some(dead)),
+                shown(&without_secrets(&traced), Some(DeadLetter { delivered: 0, ..dead })),
+                without_secrets(&traced).as_str().to_owned(),
+            ]
+            .join("\n")
+        );
+        // Nobody else names a trace.
+        let given = r#"{"taskId":"t","url":"https://e.example","@traceparent":"x","@tracestate":"y"}"#;
+        let config = Config::parse(Some(serde_json::from_str(given).unwrap())).unwrap();
+        assert_eq!(config.json.as_str(), r#"{"url":"https://e.example"}"#);
     }
 
     #[test]

@@ -246,6 +246,9 @@ pub struct Limits {
     pub task_retention_ms: u64,
     /// Tasks of one caller that have not ended; 0 is no bound.
     pub max_open_tasks_per_caller: u32,
+    /// Tasks of one caller that are kept, ended ones among them; 0 is no bound.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub max_tasks_per_caller: u32,
     /// Streams of one caller; 0 is no bound.
     pub max_streams_per_caller: u32,
     /// Streams of one task.
@@ -256,6 +259,11 @@ pub struct Limits {
     pub request_burst: u32,
     /// Push notification configurations of one task.
     pub max_push_configs: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 impl Default for Limits {
@@ -276,6 +284,7 @@ impl Default for Limits {
             max_tasks: 10_000,
             task_retention_ms: 24 * 3_600_000,
             max_open_tasks_per_caller: 0,
+            max_tasks_per_caller: 0,
             max_streams_per_caller: 0,
             max_streams_per_task: 1_000,
             max_requests_per_second: 0,

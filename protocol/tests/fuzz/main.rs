@@ -71,7 +71,7 @@ fn read(operation: Operation, params: Option<&RawValue>) -> Result<(), Error> {
         Operation::CreateTaskPushNotificationConfig => {
             let config = push::Config::parse(params)?;
             let mut out = String::new();
-            push::write("t", "p", &config.json, &mut out);
+            push::write("t", "p", &config.json, None, &mut out);
             assert!(json(&out).pointer("/authentication/credentials").is_none());
         }
         Operation::GetTaskPushNotificationConfig | Operation::DeleteTaskPushNotificationConfig => {

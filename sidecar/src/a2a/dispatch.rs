@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use outrigger_protocol::a2a::errors::{Error, Kind};
-use outrigger_protocol::a2a::extensions;
+use outrigger_protocol::a2a::extensions::{self, DELIVERY};
 use outrigger_protocol::a2a::operation::Operation;
 use outrigger_protocol::a2a::params::{self, CancelTask, GetTask, ListTasks, SubscribeToTask};
 use outrigger_protocol::a2a::raw::{push_key, push_text};
@@ -26,13 +26,19 @@ impl Tasks {
         call: &Call,
     ) -> Result<Reply, Error> {
         let mut reply = self.carry_out(operation, params, call).await?;
-        if matches!(operation, Operation::SendMessage | Operation::SendStreamingMessage) && !call.extensions.is_empty()
-        {
+        if call.extensions.is_empty() {
+            return Ok(reply);
+        }
+        let mut used = Vec::new();
+        if matches!(operation, Operation::SendMessage | Operation::SendStreamingMessage) {
             // The agent got all that were asked for; those that its card declares are in use.
             let live = self.ctx.live.borrow();
             let declared: Vec<_> = extensions::of_card(&live.card).filter_map(|e| e.get("uri")?.as_str()).collect();
-            reply.extensions = call.extensions.iter().filter(|e| declared.contains(&e.as_str())).cloned().collect();
+            used = call.extensions.iter().filter(|e| declared.contains(&e.as_str())).cloned().collect();
         }
+        // Ours is no matter of the agent's.
+        used.extend(call.extensions.iter().find(|e| *e == DELIVERY).cloned());
+        reply.extensions = used;
         Ok(reply)
     }
 
@@ -61,18 +67,10 @@ impl Tasks {
                 self.check_streaming()?;
                 self.subscribe(&SubscribeToTask::parse(params)?, call).await
             }
-            Operation::CreateTaskPushNotificationConfig => {
-                Ok(unary(self.configs.create(&call.caller, params, call.dialect).await?, None))
-            }
-            Operation::GetTaskPushNotificationConfig => {
-                Ok(unary(self.configs.get(&call.caller, params, call.dialect).await?, None))
-            }
-            Operation::ListTaskPushNotificationConfigs => {
-                Ok(unary(self.configs.list(&call.caller, params).await?, None))
-            }
-            Operation::DeleteTaskPushNotificationConfig => {
-                Ok(unary(self.configs.delete(&call.caller, params).await?, None))
-            }
+            Operation::CreateTaskPushNotificationConfig => Ok(unary(self.configs.create(call, params).await?, None)),
+            Operation::GetTaskPushNotificationConfig => Ok(unary(self.configs.get(call, params).await?, None)),
+            Operation::ListTaskPushNotificationConfigs => Ok(unary(self.configs.list(call, params).await?, None)),
+            Operation::DeleteTaskPushNotificationConfig => Ok(unary(self.configs.delete(call, params).await?, None)),
             Operation::GetExtendedAgentCard => {
                 params::check_extended_card(params)?;
                 Ok(unary(self.card.extended(&call.caller, || self.edge.challenge())?, None))

@@ -34,6 +34,8 @@ pub struct Metrics {
     pub results_lost: IntCounter,
     /// Messages that had come before.
     pub replays: IntCounter,
+    /// Tasks that were asked for and are not there for their caller.
+    pub absent: IntCounterVec,
     /// Tasks of processes that are gone.
     pub recovered: IntCounterVec,
     /// Whether the handler answered its last probe.
@@ -124,6 +126,11 @@ impl Metrics {
             replays: counter(
                 "outrigger_a2a_replays_total",
                 "Messages that had come before and were answered from what they led to then.",
+            )?,
+            absent: counters(
+                "outrigger_a2a_tasks_absent_total",
+                "Tasks that were asked for and are not there: forgotten (the id was one of ours), foreign, unknown.",
+                &["kind"],
             )?,
             recovered: counters(
                 "outrigger_a2a_tasks_recovered_total",

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outrigger_protocol::a2a::errors::{Error, Kind};
+use outrigger_protocol::a2a::extensions::DELIVERY;
 use outrigger_protocol::a2a::message::{UserMessage, notice};
 use outrigger_protocol::a2a::raw::Raw;
 use outrigger_protocol::a2a::send::SendMessage;
@@ -20,7 +21,7 @@ use super::edge::Edge;
 use super::executor::{Executor, Timing};
 use super::gate::Gate;
 use super::handover::Request;
-use super::ids::{Trace, ordered, uuid};
+use super::ids::{Trace, is_task_id, ordered, task_id, uuid};
 use super::job::{Job, Kind as JobKind, Mode, Teller};
 use super::keys::{self, Keys};
 use super::lane::{Entry, Lanes};
@@ -28,13 +29,15 @@ use super::metrics::Metrics;
 use super::probe::CONTAINER;
 use super::push::Configs;
 use super::recover;
-use super::store::{KeyRecord, PushConfig, Store, StoreError};
+use super::store::{KeyRecord, PushConfig, Query, Store, StoreError};
 use super::turns::Turns;
 use super::viewers::{Viewer, Viewers};
 use crate::context::Context;
 
 /// Seconds that a caller is told to wait when the agent is busy.
 const RETRY_BUSY: u32 = 1;
+/// Seconds that a caller is told to wait who has as many tasks as are kept.
+const RETRY_KEPT: u32 = 60;
 /// Seconds that a caller is told to wait when the pod is going: by then its endpoints have forgotten it.
 const RETRY_DRAINING: u32 = 5;
 /// Seconds that a caller is told to wait when the store is away.
@@ -83,6 +86,11 @@ impl Tasks {
         self.ctx.live.borrow().limits.clone()
     }
 
+    /// Whether new work is taken: the pod is not on its way out.
+    pub(super) fn is_accepting(&self) -> bool {
+        self.ctx.drain.accepting()
+    }
+
     /// Takes a message on and waits until its work rests; with `returnImmediately` only until it is accepted, for a
     /// stream until its task may be shown. The work goes on when the caller goes. Gives the viewer of a stream.
     pub(super) async fn send(
@@ -92,7 +100,7 @@ impl Tasks {
         call: &Call,
         stream: bool,
     ) -> Result<(Sent, Option<Viewer>), Error> {
-        if !self.ctx.drain.accepting() {
+        if !self.is_accepting() {
             return Err(leaving());
         }
         let turn: Arc<str> = uuid().into();
@@ -113,7 +121,7 @@ impl Tasks {
             identity: call.caller.identity.clone(),
             metadata: params.metadata.map(Raw::copy),
             accepted_output_modes: params.accepted_output_modes.iter().map(|m| m.as_ref().to_owned()).collect(),
-            extensions: call.extensions.clone(),
+            extensions: call.extensions.iter().filter(|e| *e != DELIVERY).cloned().collect(),
         };
         let limits = self.limits();
         let most = u64::from(limits.max_open_tasks_per_caller);
@@ -125,7 +133,10 @@ impl Tasks {
                 return Err(error.retry_after(RETRY_BUSY));
             }
         }
-        let id: Arc<str> = before.as_ref().map_or_else(|| ordered().into(), |t| Arc::clone(&t.id));
+        if before.is_none() {
+            self.check_kept(caller, limits.max_tasks_per_caller).await?;
+        }
+        let id: Arc<str> = before.as_ref().map_or_else(|| task_id().into(), |t| Arc::clone(&t.id));
         let mut viewer = self.viewer(&id, caller, stream, &limits)?;
         let place = self.gate.admit().ok_or_else(|| busy("as many messages wait as the agent takes"))?;
         let (task, lane, kind) = match before {
@@ -167,6 +178,20 @@ impl Tasks {
             viewer.done();
         }
         Ok((sent, viewer.filter(|_| stream)))
+    }
+
+    /// Refuses a new task of a caller who has as many as it may, ended ones among them.
+    async fn check_kept(&self, caller: &Arc<str>, most: u32) -> Result<(), Error> {
+        if most == 0 {
+            return Ok(());
+        }
+        let query = Query { caller: Arc::clone(caller), ..Query::default() };
+        let kept = self.store.list(query).await.map_err(|e| store_error(&e, ""))?.total;
+        if kept < u64::from(most) {
+            return Ok(());
+        }
+        let what = format!("{kept} tasks of the caller are kept, at most {most} may be: old ones go with time");
+        Err(Error::new(Kind::RateLimited, what).retry_after(RETRY_KEPT))
     }
 
     /// Refuses parts of a media type that the card does not name, where that is wanted.
@@ -303,7 +328,7 @@ impl Tasks {
         call: &Call,
     ) -> Result<Option<PushConfig>, Error> {
         let Some(config) = &params.push else { return Ok(None) };
-        self.configs.inline(config, task, version, call.dialect).await.map(Some)
+        self.configs.inline(config, task, version, call).await.map(Some)
     }
 
     /// The task that a message goes on with, if it may.
@@ -322,7 +347,15 @@ impl Tasks {
     pub(super) async fn get(&self, id: &str, call: &Call) -> Result<Arc<Task>, Error> {
         match self.store.get(id).await {
             Ok(task) if task.revealed && task.caller == call.caller.key => Ok(task),
-            Ok(_) => Err(Error::task_not_found(id)),
+            Ok(_) => {
+                self.metrics.absent.with_label_values(&["foreign"]).inc();
+                Err(Error::task_not_found(id))
+            }
+            Err(StoreError::NotFound) => {
+                let kind = if is_task_id(id) { "forgotten" } else { "unknown" };
+                self.metrics.absent.with_label_values(&[kind]).inc();
+                Err(Error::task_not_found(id))
+            }
             Err(e) => Err(store_error(&e, id)),
         }
     }

@@ -89,7 +89,7 @@ fn call<'a>(store: &'a dyn Store, op: &'a Op, claim: Option<u64>) -> BoxFuture<'
                 Got::Claimed(work.iter().map(|w| w.config.clone()).collect())
             }),
             Op::Done(config, _) => {
-                let work = PushWork { config: config.clone(), claim: claim.unwrap_or(u64::MAX >> 1) };
+                let work = PushWork { config: config.clone(), claim: claim.unwrap_or(u64::MAX >> 1), again: false };
                 store.push_done(work).await.map(|()| Got::Unit)
             }
             Op::Renew => store.renew().await.map(|()| Got::Unit),

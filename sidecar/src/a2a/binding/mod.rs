@@ -49,6 +49,11 @@ pub trait Operations: Send + Sync + 'static {
         params: Option<&RawValue>,
         call: &Call,
     ) -> impl Future<Output = Result<Reply, Error>> + Send;
+
+    /// Whether new work is taken.
+    fn serving(&self) -> bool {
+        true
+    }
 }
 
 impl Operations for Tasks {
@@ -59,6 +64,10 @@ impl Operations for Tasks {
         call: &Call,
     ) -> Result<Reply, Error> {
         Tasks::call(self, operation, params, call).await
+    }
+
+    fn serving(&self) -> bool {
+        self.is_accepting()
     }
 }
 

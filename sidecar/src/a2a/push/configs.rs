@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use outrigger_protocol::a2a::errors::{Error, Kind};
+use outrigger_protocol::a2a::extensions::DELIVERY;
 use outrigger_protocol::a2a::operation::Dialect;
 use outrigger_protocol::a2a::params::{ConfigRef, ListConfigs};
-use outrigger_protocol::a2a::push::{self, Config};
+use outrigger_protocol::a2a::push::{self, Config, DeadLetter};
 use outrigger_protocol::a2a::raw::{push_key, push_text};
 use outrigger_protocol::a2a::task::Task;
 use serde_json::value::RawValue;
 
 use super::Outlet;
-use crate::a2a::call::{Answer, Caller};
+use crate::a2a::call::{Answer, Call};
 use crate::a2a::ids::uuid;
 use crate::a2a::store::{PushConfig, Store, StoreError};
 
@@ -32,15 +33,19 @@ impl Configs {
     }
 
     /// `CreateTaskPushNotificationConfig`: events from now on go to the receiver too. A namesake is replaced.
-    pub async fn create(&self, caller: &Caller, params: Option<&RawValue>, dialect: Dialect) -> Result<Answer, Error> {
+    pub async fn create(&self, call: &Call, params: Option<&RawValue>) -> Result<Answer, Error> {
         self.enabled()?;
         let config = Config::parse(params)?;
-        let task = self.task(caller, config.task.as_deref().unwrap_or_default()).await?;
+        let task = self.task(call, config.task.as_deref().unwrap_or_default()).await?;
         self.admit(&config, "url").await?;
-        let mut record = record(&config, &task.id, dialect);
+        let mut record = record(&config, &task.id, call);
         record.delivered = task.version;
         self.room(&record, "id").await?;
-        let answer = shown(&record);
+        let answer = shown(&record, call);
+        if task.state.is_terminal() {
+            // Nothing will be delivered.
+            record.json = push::without_secrets(&record.json);
+        }
         self.store.put_push(record).await.map_err(|e| match e {
             StoreError::NotFound => Error::task_not_found(&task.id),
             other => unavailable(other),
@@ -49,10 +54,10 @@ impl Configs {
     }
 
     /// `GetTaskPushNotificationConfig`. Callers of 0.3 may leave the id out and get the first one.
-    pub async fn get(&self, caller: &Caller, params: Option<&RawValue>, dialect: Dialect) -> Result<Answer, Error> {
+    pub async fn get(&self, call: &Call, params: Option<&RawValue>) -> Result<Answer, Error> {
         self.enabled()?;
-        let params = ConfigRef::parse(params, dialect == Dialect::V10)?;
-        let task = self.task(caller, &params.task).await?;
+        let params = ConfigRef::parse(params, call.dialect == Dialect::V10)?;
+        let task = self.task(call, &params.task).await?;
         let all = self.store.push_configs(&task.id).await.map_err(unavailable)?;
         let found = match &params.id {
             Some(id) => all.iter().find(|c| *c.id == **id),
@@ -62,14 +67,14 @@ impl Configs {
             Error::new(Kind::TaskNotFound, "the task has no such push notification configuration")
                 .with("taskId", &*task.id)
         })?;
-        Ok(Answer::Json(shown(found)))
+        Ok(Answer::Json(shown(found, call)))
     }
 
     /// `ListTaskPushNotificationConfigs`, by id.
-    pub async fn list(&self, caller: &Caller, params: Option<&RawValue>) -> Result<Answer, Error> {
+    pub async fn list(&self, call: &Call, params: Option<&RawValue>) -> Result<Answer, Error> {
         self.enabled()?;
         let params = ListConfigs::parse(params)?;
-        let task = self.task(caller, &params.task).await?;
+        let task = self.task(call, &params.task).await?;
         let mut all = self.store.push_configs(&task.id).await.map_err(unavailable)?;
         all.sort_by(|a, b| a.id.cmp(&b.id));
         // The token is the id of the last one: it holds whatever is deleted meanwhile.
@@ -80,7 +85,7 @@ impl Configs {
         let mut out = String::from("{\"configs\":[");
         for (i, config) in page.iter().enumerate() {
             out.push_str(if i > 0 { "," } else { "" });
-            push::write(&config.task, &config.id, &config.json, &mut out);
+            push::write(&config.task, &config.id, &config.json, dead(config, call), &mut out);
         }
         out.push(']');
         push_key(&mut out, "nextPageToken");
@@ -90,10 +95,10 @@ impl Configs {
     }
 
     /// `DeleteTaskPushNotificationConfig`: fine too for one that is gone.
-    pub async fn delete(&self, caller: &Caller, params: Option<&RawValue>) -> Result<Answer, Error> {
+    pub async fn delete(&self, call: &Call, params: Option<&RawValue>) -> Result<Answer, Error> {
         self.enabled()?;
         let params = ConfigRef::parse(params, true)?;
-        let task = self.task(caller, &params.task).await?;
+        let task = self.task(call, &params.task).await?;
         self.store.delete_push(&task.id, params.id.as_deref().unwrap_or_default()).await.map_err(unavailable)?;
         Ok(Answer::Nothing)
     }
@@ -105,11 +110,11 @@ impl Configs {
         config: &Config<'_>,
         task: &Arc<str>,
         version: u64,
-        dialect: Dialect,
+        call: &Call,
     ) -> Result<PushConfig, Error> {
         self.enabled()?;
         self.admit(config, "configuration.taskPushNotificationConfig.url").await?;
-        let record = PushConfig { delivered: version, ..record(config, task, dialect) };
+        let record = PushConfig { delivered: version, ..record(config, task, call) };
         if version > 0 {
             self.room(&record, "configuration.taskPushNotificationConfig.id").await?;
         }
@@ -142,21 +147,22 @@ impl Configs {
     }
 
     /// The task, if the caller may know of it.
-    async fn task(&self, caller: &Caller, id: &str) -> Result<Arc<Task>, Error> {
+    async fn task(&self, call: &Call, id: &str) -> Result<Arc<Task>, Error> {
         match self.store.get(id).await {
-            Ok(task) if task.revealed && task.caller == caller.key => Ok(task),
+            Ok(task) if task.revealed && task.caller == call.caller.key => Ok(task),
             Ok(_) | Err(StoreError::NotFound) => Err(Error::task_not_found(id)),
             Err(e) => Err(unavailable(e)),
         }
     }
 }
 
-fn record(config: &Config<'_>, task: &Arc<str>, dialect: Dialect) -> PushConfig {
+fn record(config: &Config<'_>, task: &Arc<str>, call: &Call) -> PushConfig {
+    let (parent, state) = (call.trace.parent.to_str().unwrap_or_default(), call.trace.state.as_ref());
     PushConfig {
         task: Arc::clone(task),
         id: config.id.as_deref().map_or_else(|| uuid().into(), Into::into),
-        json: config.json.clone(),
-        dialect,
+        json: push::with_trace(&config.json, parent, state.and_then(|s| s.to_str().ok())),
+        dialect: call.dialect,
         delivered: 0,
         attempts: 0,
         next: Timestamp::now(),
@@ -164,9 +170,15 @@ fn record(config: &Config<'_>, task: &Arc<str>, dialect: Dialect) -> PushConfig 
     }
 }
 
-fn shown(config: &PushConfig) -> String {
+/// What a caller who asks for it is told of a receiver that was given up.
+fn dead<'a>(config: &'a PushConfig, call: &Call) -> Option<DeadLetter<'a>> {
+    let why = config.dead.as_deref().filter(|_| call.extensions.iter().any(|uri| uri == DELIVERY))?;
+    Some(DeadLetter { why, delivered: config.delivered })
+}
+
+fn shown(config: &PushConfig, call: &Call) -> String {
     let mut out = String::with_capacity(config.json.size() + 128);
-    push::write(&config.task, &config.id, &config.json, &mut out);
+    push::write(&config.task, &config.id, &config.json, dead(config, call), &mut out);
     out
 }
 

@@ -6,8 +6,10 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, EncodingKey, crypto};
+use outrigger_protocol::a2a::artifact::ArtifactUpdate;
 use outrigger_protocol::a2a::errors::Error;
 use outrigger_protocol::a2a::operation::{Dialect, Operation};
+use outrigger_protocol::a2a::push;
 use outrigger_protocol::a2a::raw::{Members, text_of};
 use outrigger_protocol::a2a::task::Task;
 use outrigger_protocol::a2a::update;
@@ -25,6 +27,7 @@ const ID: HeaderName = HeaderName::from_static("idempotency-key");
 const SIGNATURE: HeaderName = HeaderName::from_static("outrigger-signature");
 const JWT: HeaderName = HeaderName::from_static("outrigger-notification-jwt");
 const TRACE: HeaderName = HeaderName::from_static("traceparent");
+const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// A receiver's JWT is good for so many seconds.
 const JWT_SECONDS: i64 = 300;
@@ -34,6 +37,8 @@ pub(super) struct Receiver {
     pub(super) target: Target,
     token: Option<String>,
     authorization: Option<HeaderValue>,
+    /// `traceparent` and `tracestate` of the request that named it.
+    trace: (String, Option<String>),
 }
 
 impl Receiver {
@@ -49,7 +54,8 @@ impl Receiver {
             value.set_sensitive(true);
             Some(value)
         });
-        Ok(Self { target, token: text(&members, "token"), authorization })
+        let trace = push::trace(&config.json).unwrap_or_default();
+        Ok(Self { target, token: text(&members, "token"), authorization, trace })
     }
 
     /// Headers of a notification. The signatures prove sender and content to a receiver that checks them:
@@ -60,7 +66,9 @@ impl Receiver {
         let media = if dialect == Dialect::V10 { "application/a2a+json" } else { "application/json" };
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
         headers.insert(VERSION, HeaderValue::from_static(dialect.version()));
-        headers.insert(TRACE, Trace::of(&HeaderMap::new()).parent);
+        let trace = Trace::again(&self.trace.0, self.trace.1.as_deref());
+        headers.insert(TRACE, trace.parent);
+        headers.extend(trace.state.map(|state| (TRACE_STATE, state)));
         let mut set = |name: HeaderName, value: &str, secret: bool| {
             if let Ok(mut value) = HeaderValue::from_str(value) {
                 value.set_sensitive(secret);
@@ -134,6 +142,15 @@ impl Note {
             Dialect::V03 | Dialect::V03Proto => v03::result_out(Operation::GetTask, Dialect::V03, &json)?,
         };
         Ok(Self::new(task, task.version, 0, body))
+    }
+
+    /// Chunks that were put together, under the number of the last change among them.
+    pub(super) fn chunk(task: &Task, version: u64, update: &ArtifactUpdate) -> Self {
+        let mut body = String::with_capacity(update.size() + 256);
+        body.push_str("{\"artifactUpdate\":");
+        update.write(&task.id, &task.context_id, &mut body);
+        body.push('}');
+        Self::new(task, version, 0, body)
     }
 
     /// The events of a change, as a stream has them.

@@ -1,14 +1,18 @@
 //! The worker that delivers.
 
 use std::collections::HashMap;
+use std::iter::Peekable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use std::vec::IntoIter;
 
 use http::header::RETRY_AFTER;
 use http::{Method, StatusCode};
 use jiff::{SignedDuration, Timestamp};
+use outrigger_protocol::a2a::artifact::ArtifactUpdate;
 use outrigger_protocol::a2a::operation::Dialect;
+use outrigger_protocol::a2a::push;
 use outrigger_protocol::a2a::task::Task;
 use parking_lot::Mutex;
 use rand::Rng;
@@ -35,6 +39,8 @@ const SERVE: Duration = Duration::from_secs(30);
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// Most of an answer that is read.
 const MAX_ANSWER: usize = 16 << 10;
+/// Chunks of an artifact that are behind go together up to so many bytes.
+const MAX_JOINED: usize = 256 << 10;
 /// A receiver may put off its next notification by so much at most.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
@@ -230,6 +236,11 @@ impl Sender {
                 }
                 work.config.delivered = version;
                 self.metrics.delay.observe(Timestamp::now().duration_since(at).as_secs_f64().max(0.0));
+                if task.state.is_terminal() && version >= task.version {
+                    // Nothing more comes: what only deliveries needed is not kept.
+                    work.config.json = push::without_secrets(&work.config.json);
+                    return None;
+                }
                 if Instant::now() >= until {
                     return None;
                 }
@@ -250,11 +261,39 @@ impl Sender {
         };
         let last = events.last().map(|e| e.version);
         let mut groups = Vec::with_capacity(events.len());
-        for event in events {
+        let mut events = events.into_iter().peekable();
+        while let Some(event) = events.next() {
+            if config.dialect == Dialect::V10
+                && let Some((joined, end)) = joined(&event, &mut events)
+            {
+                let unsure = work.again || (groups.is_empty() && config.attempts > 0);
+                let note = if unsure { self.unsure(task, &joined, end.version).await? } else { None };
+                let note = note.unwrap_or_else(|| Note::chunk(task, end.version, &joined));
+                groups.push((vec![note], end.version, end.at));
+                continue;
+            }
             let notes = self.of_event(work, task, &event, last == Some(event.version)).await?;
             groups.push((notes, event.version, event.at));
         }
         Ok(groups)
+    }
+
+    /// Chunks for a receiver that may have got some of them before, of which only this side does not know: the artifact
+    /// as a whole is right whatever it has.
+    async fn unsure(&self, task: &Task, chunk: &ArtifactUpdate, version: u64) -> Result<Option<Note>, Duration> {
+        if !chunk.append {
+            return Ok(None);
+        }
+        let then = match self.store.at(&task.id, version).await {
+            Ok(then) => then,
+            Err(StoreError::Trimmed(_)) => {
+                return Note::whole(task, Dialect::V10).map(Some).map_err(|_| self.timing.longest);
+            }
+            Err(_) => return Err(self.timing.first),
+        };
+        let whole = then.artifacts.iter().find(|a| a.id == chunk.artifact.id);
+        let update = whole.map(|a| ArtifactUpdate { artifact: a.clone(), append: false, last: chunk.last });
+        Ok(update.map(|update| Note::chunk(task, version, &update)))
     }
 
     async fn of_event(&self, work: &PushWork, task: &Task, event: &Event, last: bool) -> Result<Vec<Note>, Duration> {
@@ -296,8 +335,8 @@ impl Sender {
             Ok(answer) if answer.status.is_success() => (Outcome::Delivered, "delivered"),
             Ok(answer) => {
                 let why = format!("the receiver answers {}", answer.status.as_u16());
-                let wait = answer.headers.get(RETRY_AFTER).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
-                let wait = wait.map(|s| Duration::from_secs(s).min(MAX_RETRY_AFTER));
+                let wait = answer.headers.get(RETRY_AFTER).and_then(|v| v.to_str().ok());
+                let wait = wait.and_then(|v| retry_after(v, Timestamp::now()));
                 let gone = answer.status == StatusCode::GONE;
                 (if gone { Outcome::Gone(why) } else { Outcome::Failed(why, wait) }, "rejected")
             }
@@ -326,6 +365,7 @@ impl Sender {
     fn give_up(&self, work: &mut PushWork, why: &str) {
         let config = &mut work.config;
         config.dead = Some(why.into());
+        config.json = push::without_secrets(&config.json);
         self.dead.fetch_add(1, Ordering::Relaxed);
         self.metrics.dead.inc();
         tracing::warn!(target: "business", task = &*config.task, config = &*config.id, why, delivered = config.delivered, "a receiver of push notifications is given up");
@@ -346,4 +386,51 @@ impl Sender {
 fn later(wait: Duration) -> Timestamp {
     let now = Timestamp::now();
     SignedDuration::try_from(wait).ok().and_then(|wait| now.checked_add(wait).ok()).unwrap_or(now)
+}
+
+/// The one update that an event and those behind it make, and the last of them: chunks of one artifact in a row, more than
+/// one. Those are taken. What is behind later only makes the row longer, so that a row that was sent is the beginning of
+/// the one that is sent in its place.
+fn joined(first: &Event, rest: &mut Peekable<IntoIter<Event>>) -> Option<(ArtifactUpdate, Event)> {
+    let only = |event: &Event| match event.change.artifacts.as_slice() {
+        [one] if event.change.state.is_none() && event.version > 1 => Some(one.clone()),
+        _ => None,
+    };
+    let mut update = only(first)?;
+    let mut end = None;
+    while let Some(next) = rest.peek().and_then(only)
+        && update.size() + next.size() <= MAX_JOINED
+        && update.join(&next)
+    {
+        end = rest.next();
+    }
+    end.map(|end| (update, end))
+}
+
+/// `Retry-After`: seconds, or a date (RFC 9110, section 10.2.3); at most [`MAX_RETRY_AFTER`].
+fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
+    let value = value.trim();
+    let wait = match value.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(value).ok()?;
+            Duration::try_from(at.duration_since(now)).unwrap_or_default()
+        }
+    };
+    Some(wait.min(MAX_RETRY_AFTER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = "1994-11-06T08:49:30Z".parse().unwrap();
+        let of = |value| retry_after(value, now).map(|d| d.as_secs());
+        assert_eq!(of("Sun, 06 Nov 1994 08:49:37 GMT"), Some(7));
+        assert_eq!(of("Sun, 06 Nov 1994 08:49:00 GMT"), Some(0), "it is over");
+        assert_eq!(of("Sat, 06 Nov 2094 08:49:37 GMT"), Some(3600));
+        assert_eq!((of(" 12 "), of("999999"), of("soon"), of("-1")), (Some(12), Some(3600), None, None));
+    }
 }

@@ -168,8 +168,9 @@ impl Memory {
             let Some(entry) = inner.tasks.get_mut(&task) else { continue };
             let Some(receiver) = entry.push.get_mut(&id) else { continue };
             inner.seq += 1;
+            let again = receiver.claim != 0;
             receiver.claim = inner.seq;
-            work.push(PushWork { config: receiver.config.clone(), claim: receiver.claim });
+            work.push(PushWork { config: receiver.config.clone(), claim: receiver.claim, again });
             receiver.config.next = later(now, hold);
             receiver.schedule(entry.task.version, &mut inner.due);
         }
@@ -185,8 +186,8 @@ impl Memory {
             return;
         }
         receiver.claim = 0;
-        let PushConfig { delivered, attempts, next, dead, .. } = work.config;
-        receiver.config = PushConfig { delivered, attempts, next, dead, ..receiver.config.clone() };
+        let PushConfig { json, delivered, attempts, next, dead, .. } = work.config;
+        receiver.config = PushConfig { json, delivered, attempts, next, dead, ..receiver.config.clone() };
         receiver.schedule(entry.task.version, &mut inner.due);
     }
 

@@ -185,6 +185,8 @@ pub struct PushWork {
     pub config: PushConfig,
     /// Names the claim: [`Store::push_done`] of an older one is not taken.
     pub claim: u64,
+    /// Whether the claim before it ran out: what was delivered under it is not known.
+    pub again: bool,
 }
 
 /// Where tasks live.
@@ -260,7 +262,7 @@ pub trait Store: Send + Sync + 'static {
     /// given as they were before the claim.
     fn push_due(&self, limit: usize, hold: Duration) -> BoxFuture<'_, Result<Vec<PushWork>, StoreError>>;
 
-    /// Ends a claim: writes `delivered`, `attempts`, `next` and `dead` of the receiver, if the claim still holds.
+    /// Ends a claim: writes `json`, `delivered`, `attempts`, `next` and `dead` of the receiver, if the claim still holds.
     fn push_done(&self, work: PushWork) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Rises when an event may have become due for a receiver; a hint, also look now and then.

@@ -60,6 +60,8 @@ pub(super) struct Streamed {
     events: Events,
     rpc: &'static Rpc,
     deadline: Option<Pin<Box<Sleep>>>,
+    /// Whether messages carry the ids of their events.
+    ids: bool,
     /// What ends the call, as soon as that is known.
     trailers: Option<HeaderMap>,
     closed: bool,
@@ -67,15 +69,20 @@ pub(super) struct Streamed {
 
 impl Streamed {
     /// The events of a call.
-    pub(super) fn new(events: Events, rpc: &'static Rpc, deadline: Option<Instant>) -> Self {
+    pub(super) fn new(events: Events, rpc: &'static Rpc, deadline: Option<Instant>, ids: bool) -> Self {
         let deadline = deadline.map(|at| Box::pin(sleep_until(at)));
-        Self { events, rpc, deadline, trailers: None, closed: false }
+        Self { events, rpc, deadline, ids, trailers: None, closed: false }
     }
 
     fn write(&mut self, item: &StreamItem, out: &mut BytesMut) -> Result<(), Error> {
+        let begin = out.len();
         match self.rpc.dialect {
-            Dialect::V10 => schema::frame(&self.rpc.output, &item.json, out),
-            dialect => schema::frame(&self.rpc.output, &v03::event_out(dialect, &item.json, item.last)?, out),
+            Dialect::V10 => schema::frame(&self.rpc.output, &item.json, out)?,
+            dialect => schema::frame(&self.rpc.output, &v03::event_out(dialect, &item.json, item.last)?, out)?,
+        }
+        match &item.id {
+            Some(id) if self.ids => schema::add_event_id(out, begin, id),
+            _ => Ok(()),
         }
     }
 
@@ -85,10 +92,10 @@ impl Streamed {
                 if let Err(error) = self.write(&item, out) {
                     tracing::warn!(target: "protocol", message = error.message, "a stream broke off");
                     self.events.end(Ended::Error);
-                    self.trailers = Some(status::failed(&error));
+                    self.trailers = Some(status::failed_in(&error, Some(self.rpc.dialect)));
                 }
             }
-            Next::Error(error) => self.trailers = Some(status::failed(&error)),
+            Next::Error(error) => self.trailers = Some(status::failed_in(&error, Some(self.rpc.dialect))),
             Next::Leaving => self.trailers = Some(status::leaving()),
             Next::End => {}
         }

@@ -1,6 +1,7 @@
 //! A2A over gRPC (A2A 1.0, section 10), of 1.0 and 0.3, on the same port: HTTP/2 without TLS.
 
 mod body;
+mod health;
 mod schema;
 pub(crate) mod status;
 
@@ -12,9 +13,9 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version};
 use outrigger_protocol::a2a::errors::{Error, Kind};
+use outrigger_protocol::a2a::extensions::DELIVERY;
 use outrigger_protocol::a2a::method;
 use outrigger_protocol::a2a::operation::{Binding, Dialect};
-use outrigger_protocol::a2a::v03;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 
@@ -46,6 +47,11 @@ pub(super) async fn handle<S: Operations>(front: &Front<S>, head: Parts, body: B
     if !["application/grpc", "application/grpc+proto"].iter().any(|t| request_body::is_labelled(&head.headers, t)) {
         counted.end(Some("content_type_not_supported"));
         return bare(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    }
+    if head.uri.path() == health::CHECK {
+        let response = health::check(&head.headers, body, front.service.serving()).await;
+        counted.end(None);
+        return response;
     }
     let rpc = match call_at(head.uri.path()) {
         Ok(rpc) => rpc,
@@ -79,7 +85,8 @@ pub(super) async fn handle<S: Operations>(front: &Front<S>, head: Parts, body: B
         },
         Payload::Stream(opened) => {
             let events = opened.events(&front.shutdown, counted);
-            Response::new(Body::new(body::Streamed::new(events, rpc, deadline)))
+            let ids = about.extensions.iter().any(|uri| uri == DELIVERY);
+            Response::new(Body::new(body::Streamed::new(events, rpc, deadline, ids)))
         }
     };
     let headers = response.headers_mut();
@@ -169,11 +176,7 @@ fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Error> {
 fn refusal(error: &Error, dialect: Option<Dialect>, counted: Counted) -> Response<Body> {
     render::log(error, counted.operation);
     counted.end(Some(error.kind.label()));
-    if dialect == Some(Dialect::V03Proto) {
-        let message = format!("{}: {}", v03::error_name(error.kind), error.message);
-        return trailers_only(status::failed(&Error { message, ..error.clone() }), dialect);
-    }
-    trailers_only(status::failed(error), dialect)
+    trailers_only(status::failed_in(error, dialect), dialect)
 }
 
 fn trailers_only(mut trailers: HeaderMap, dialect: Option<Dialect>) -> Response<Body> {

@@ -112,6 +112,18 @@ pub fn frame(message: &MessageDescriptor, json: &str, out: &mut BytesMut) -> Res
     message.encode(out).map_err(|e| cannot(&e))
 }
 
+/// Number of the field that carries an event's id, beside those of the proto: readers that do not know it pass it over.
+pub const EVENT_ID_FIELD: u32 = 50_001;
+
+/// Gives the message that begins at `begin` the id of its event.
+pub(super) fn add_event_id(out: &mut BytesMut, begin: usize, id: &str) -> Result<(), Error> {
+    prost::encoding::string::encode(EVENT_ID_FIELD, &id.to_owned(), out);
+    let length = u32::try_from(out.len() - begin - PREFIX)
+        .map_err(|e| Error::new(Kind::Internal, format!("the event is too large: {e}")))?;
+    out[begin + 1..begin + PREFIX].copy_from_slice(&length.to_be_bytes());
+    Ok(())
+}
+
 /// An empty message, behind its prefix.
 pub(super) fn empty() -> Bytes {
     Bytes::from_static(&[0; PREFIX])
@@ -152,6 +164,25 @@ mod tests {
         assert_eq!(of(Dialect::V10), all);
         all.retain(|n| *n != "ListTasks");
         assert_eq!(of(Dialect::V03Proto), all);
+    }
+
+    #[test]
+    fn an_events_id_stands_beside_what_the_proto_has() {
+        let rpc = Schema::get().unwrap().at("/lf.a2a.v1.A2AService/SendStreamingMessage").unwrap();
+        let json = r#"{"statusUpdate":{"taskId":"t","status":{"state":"TASK_STATE_WORKING"}}}"#;
+        let mut out = BytesMut::from(&b"before"[..]);
+        frame(&rpc.output, json, &mut out).unwrap();
+        let plain = out.len();
+        add_event_id(&mut out, 6, "t.2.0").unwrap();
+        let message = &out[6 + PREFIX..];
+        assert_eq!(out[7..6 + PREFIX], u32::try_from(message.len()).unwrap().to_be_bytes());
+        assert_eq!(to_json(&rpc.output, message).unwrap(), json, "who does not know it reads the rest");
+        let decoded = DynamicMessage::decode(rpc.output.clone(), message).unwrap();
+        assert_eq!(
+            decoded.unknown_fields().map(prost_reflect::UnknownField::number).collect::<Vec<_>>(),
+            [EVENT_ID_FIELD]
+        );
+        assert!(out[plain..].ends_with(b"t.2.0"));
     }
 
     #[test]

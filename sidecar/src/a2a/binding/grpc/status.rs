@@ -4,6 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use outrigger_protocol::a2a::errors::{DOMAIN, Error, Kind};
+use outrigger_protocol::a2a::operation::Dialect;
+use outrigger_protocol::a2a::v03;
 use prost::Message;
 
 use crate::a2a::binding::render;
@@ -99,11 +101,21 @@ pub(super) fn leaving() -> HeaderMap {
     plain(UNAVAILABLE, "the agent's instance goes away: subscribe again")
 }
 
-fn plain(code: i32, message: &str) -> HeaderMap {
+/// Trailers with a status and its message.
+pub(super) fn plain(code: i32, message: &str) -> HeaderMap {
     let mut out = HeaderMap::new();
     out.insert(GRPC_STATUS, HeaderValue::from(code));
     out.insert(GRPC_MESSAGE, encoded(message));
     out
+}
+
+/// Trailers of a call in a dialect that failed: clients of 0.3 look for the error's name in the message.
+pub(super) fn failed_in(error: &Error, dialect: Option<Dialect>) -> HeaderMap {
+    if dialect != Some(Dialect::V03Proto) {
+        return failed(error);
+    }
+    let message = format!("{}: {}", v03::error_name(error.kind), error.message);
+    failed(&Error { message, ..error.clone() })
 }
 
 /// Trailers of a call that failed.
@@ -175,6 +187,14 @@ mod tests {
         assert_eq!(types, ["ErrorInfo", "BadRequest", "RetryInfo"]);
         let info = ErrorInfo::decode(&*status.details[0].value).unwrap();
         assert_eq!((info.reason.as_str(), info.metadata["k"].as_str()), ("INVALID_PARAMS", "v"));
+    }
+
+    #[test]
+    fn clients_of_03_find_the_name_in_the_message() {
+        let error = Error::task_not_found("t");
+        let of = |dialect| failed_in(&error, dialect)["grpc-message"].to_str().unwrap().to_owned();
+        assert_eq!(of(Some(Dialect::V03Proto)), "TaskNotFoundError: there is no task \"t\"");
+        assert_eq!((of(Some(Dialect::V10)), of(None)), (of(None), "there is no task \"t\"".into()));
     }
 
     #[test]

@@ -386,6 +386,7 @@ async fn receivers_are_claimed_one_at_a_time() {
     let delivered = |work: &PushWork, delivered| PushWork {
         config: PushConfig { delivered, ..work.config.clone() },
         claim: work.claim,
+        again: work.again,
     };
     s.push_done(delivered(&work, 1)).await.unwrap();
     assert!(s.push_due(10, hold).await.unwrap().is_empty(), "nothing to deliver");
@@ -399,7 +400,7 @@ async fn receivers_are_claimed_one_at_a_time() {
     s.push_done(delivered(&work, 2)).await.unwrap();
     assert_eq!(s.push_configs("a").await.unwrap()[0].delivered, 1);
     let dead = PushConfig { dead: Some("gone".into()), attempts: 7, ..again.config.clone() };
-    s.push_done(PushWork { config: dead, claim: again.claim }).await.unwrap();
+    s.push_done(PushWork { config: dead, claim: again.claim, again: false }).await.unwrap();
     s.pass(HOUR);
     assert!(s.push_due(10, hold).await.unwrap().is_empty(), "given up");
     s.put_push(receiver("a", "r")).await.unwrap();

@@ -226,9 +226,9 @@ pub(super) fn receiver(row: &Row) -> Result<PushConfig, Fail> {
     })
 }
 
-/// A receiver that was just claimed, and the claim.
-pub(super) fn claimed(row: &Row) -> Result<(PushConfig, u64), Fail> {
-    Ok((receiver(row)?, uint(cell(row, 8)?)))
+/// A receiver that was just claimed, the claim, and whether the one before it ran out.
+pub(super) fn claimed(row: &Row) -> Result<(PushConfig, u64, bool), Fail> {
+    Ok((receiver(row)?, uint(cell(row, 8)?), cell(row, 9)?))
 }
 
 /// Receivers of a task.

@@ -290,7 +290,8 @@ $$;
 -- Receivers that are due, as they were before they are claimed.
 CREATE FUNCTION claim_receivers(p_limit bigint, p_hold bigint)
 RETURNS TABLE (
-    task text, id text, json text, dialect smallint, delivered bigint, attempts bigint, next bigint, dead text, claim bigint
+    task text, id text, json text, dialect smallint, delivered bigint, attempts bigint, next bigint, dead text, claim bigint,
+    again boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     now_is bigint := now_us();
@@ -301,6 +302,7 @@ BEGIN
             WHERE p.due IS NOT NULL AND p.due <= now_is
             ORDER BY p.due, t.id, p.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
     LOOP
+        again := r.claim <> 0;
         claim := nextval('claims');
         UPDATE push p SET claim = claim_receivers.claim, next = now_is + p_hold, due = now_is + p_hold
             WHERE p.n = r.n AND p.id = r.id;

@@ -343,8 +343,8 @@ pub(super) async fn claim(client: &Object, limit: usize, hold: Duration) -> Resu
     let rows = query(client, "SELECT * FROM claim_receivers($1, $2)", &[&len(limit), &hold]).await?;
     let mut work = Vec::with_capacity(rows.len());
     for row in &rows {
-        let (config, claim) = claimed(row)?;
-        work.push(PushWork { config, claim });
+        let (config, claim, again) = claimed(row)?;
+        work.push(PushWork { config, claim, again });
     }
     Ok(work)
 }
@@ -354,7 +354,7 @@ pub(super) async fn done(client: &Object, work: &PushWork) -> Result<(), Fail> {
     let config = &work.config;
     query(
         client,
-        "UPDATE push p SET claim = 0, delivered = $4, attempts = $5, next = $6, dead = $7,
+        "UPDATE push p SET claim = 0, delivered = $4, attempts = $5, next = $6, dead = $7, json = $8,
              due = CASE WHEN $7::text IS NULL AND t.version > $4 THEN $6::bigint END
          FROM tasks t WHERE t.id = $1 AND p.n = t.n AND p.id = $2 AND p.claim = $3",
         &[
@@ -365,6 +365,7 @@ pub(super) async fn done(client: &Object, work: &PushWork) -> Result<(), Fail> {
             &i64::from(config.attempts),
             &config.next.as_microsecond(),
             &config.dead.as_deref(),
+            &config.json.as_str(),
         ],
     )
     .await?;

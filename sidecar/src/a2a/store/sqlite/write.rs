@@ -397,22 +397,22 @@ pub(super) fn claim(db: &mut Db, limit: usize, hold: Duration, now: Timestamp) -
     let mut found = Vec::new();
     {
         let mut statement = db.sql.prepare_cached(&format!(
-            "SELECT p.n, {RECEIVER} WHERE p.due IS NOT NULL AND p.due <= ? ORDER BY p.due, t.id, p.id LIMIT ?"
+            "SELECT p.n, p.claim, {RECEIVER} WHERE p.due IS NOT NULL AND p.due <= ? ORDER BY p.due, t.id, p.id LIMIT ?"
         ))?;
         let mut rows = statement.query(params![now.as_microsecond(), len(limit)])?;
         while let Some(row) = rows.next()? {
-            found.push((row.get::<_, i64>(0)?, receiver(row)?));
+            found.push((row.get::<_, i64>(0)?, row.get::<_, i64>(1)? != 0, receiver(row)?));
         }
     }
     let until = later(now, hold).as_microsecond();
     let mut work = Vec::with_capacity(found.len());
-    for (n, config) in found {
+    for (n, again, config) in found {
         db.counts.claims += 1;
         let claim = db.counts.claims;
         db.sql
             .prepare_cached("UPDATE push SET claim = ?, next = ?, due = ? WHERE n = ? AND id = ?")?
             .execute(params![int(claim), until, until, n, config.id])?;
-        work.push(PushWork { config, claim });
+        work.push(PushWork { config, claim, again });
     }
     Ok((work, Told::default()))
 }
@@ -422,14 +422,14 @@ pub(super) fn done(db: &Db, work: &PushWork) -> Result<((), Told), Fail> {
     let config = &work.config;
     db.sql
         .prepare_cached(
-            "UPDATE push SET claim = 0, delivered = :delivered, attempts = :attempts, next = :next, dead = :dead,
+            "UPDATE push SET claim = 0, json = :json, delivered = :delivered, attempts = :attempts, next = :next, dead = :dead,
                  due = iif(:dead IS NULL AND t.version > :delivered, :next, NULL)
              FROM tasks t
              WHERE t.id = :task AND push.n = t.n AND push.id = :id AND push.claim = :claim",
         )?
         .execute(named_params! {
-            ":delivered": int(config.delivered), ":attempts": config.attempts, ":next": config.next.as_microsecond(),
-            ":dead": config.dead, ":task": config.task, ":id": config.id, ":claim": int(work.claim),
+            ":json": config.json.as_str(), ":delivered": int(config.delivered), ":attempts": config.attempts,
+            ":next": config.next.as_microsecond(), ":dead": config.dead, ":task": config.task, ":id": config.id, ":claim": int(work.claim),
         })?;
     Ok(((), Told::default()))
 }
