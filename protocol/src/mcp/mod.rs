@@ -19,8 +19,11 @@ pub mod listen;
 pub mod meta;
 pub mod names;
 pub mod object;
+pub mod pin;
 pub mod salvage;
 pub mod shim;
+pub mod union;
+pub mod uri;
 
 /// Revisions whose connections begin with `initialize`, newest first.
 pub const HANDSHAKE_REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
