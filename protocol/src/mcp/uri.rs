@@ -18,6 +18,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+pub(crate) use places::app;
 pub use places::{in_notification, in_request, in_result};
 
 /// URIs and templates behind one endpoint.
