@@ -152,10 +152,10 @@ impl<'a> Item<'a> {
         if let Some((new, old)) = change.id.zip(object.get(self.list.id_key())).filter(|(new, _)| *new != self.id) {
             replace(old, quoted(new));
         }
-        if let Some((most, old)) = change.max_description.zip(object.get("description")) {
-            if let Some(short) = cut(old.raw, most) {
-                replace(old, short);
-            }
+        if let Some((most, old)) = change.max_description.zip(object.get("description"))
+            && let Some(short) = cut(old.raw, most)
+        {
+            replace(old, short);
         }
         if let Some((new, old)) = change.app.zip(uri::app(Slice { raw: self.raw, at: 0 })) {
             replace(old, quoted(new));

@@ -60,10 +60,8 @@ pub fn judge(tool: &Item<'_>, policy: Option<&ToolPolicy>, audience: Audience<'_
     if !passes_all(filters, &tool.id) {
         return Err(Dropped::NotAllowed);
     }
-    if audience.modern {
-        if let Some(schema) = tool.get("inputSchema") {
-            params(schema).map_err(Dropped::Annotation)?;
-        }
+    if let Some(schema) = tool.get("inputSchema").filter(|_| audience.modern) {
+        params(schema).map_err(Dropped::Annotation)?;
     }
     if !audience.tasks && tool.needs_task() {
         return Err(Dropped::NeedsTask);

@@ -15,7 +15,7 @@ fn page(list: List, text: &str) -> Option<Page<'_>> {
     Page::read(list, Envelope::parse(text, usize::MAX).unwrap().result.unwrap())
 }
 
-fn item<'a>(list: List, raw: &'a str) -> Item<'a> {
+fn item(list: List, raw: &str) -> Item<'_> {
     Item::read(list, Slice { raw, at: 0 })
 }
 
