@@ -225,14 +225,12 @@ fn says(kind: Type, sent: &str, raw: &str) -> bool {
 }
 
 fn same_number(a: &str, b: &str) -> bool {
-    match (a.parse::<i128>(), b.parse::<i128>()) {
-        (Ok(a), Ok(b)) => a == b,
-        _ => {
-            let number = |text: &str| text.parse::<f64>().ok().filter(|n| n.is_finite());
-            // Both are what was written, or the nearest to it.
-            number(a).zip(number(b)).is_some_and(|(a, b)| a.total_cmp(&b).is_eq())
-        }
+    if let (Ok(a), Ok(b)) = (a.parse::<i128>(), b.parse::<i128>()) {
+        return a == b;
     }
+    // Both are what was written, or the nearest to it.
+    let number = |text: &str| text.parse::<f64>().ok().filter(|n| n.is_finite());
+    number(a).zip(number(b)).is_some_and(|(a, b)| a.total_cmp(&b).is_eq())
 }
 
 fn shown(text: &str) -> String {

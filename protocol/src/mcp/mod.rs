@@ -16,6 +16,7 @@ pub mod handshake;
 pub mod header;
 pub mod input;
 pub mod listen;
+pub mod listing;
 pub mod meta;
 pub mod names;
 pub mod object;

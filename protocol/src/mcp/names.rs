@@ -10,6 +10,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
@@ -114,10 +115,13 @@ fn shortened(whole: &str, server: &str, original: &str) -> String {
     hash.update(server.as_bytes());
     hash.update([0]);
     hash.update(original.as_bytes());
-    let hex: String = hash.finalize().iter().take(DIGITS / 2).map(|b| format!("{b:02x}")).collect();
     let plain = whole.chars().map(|c| if u8::try_from(c).is_ok_and(is_plain) { c } else { '_' });
-    let head: String = plain.take(MAX_NAME - DIGITS - 1).collect();
-    format!("{head}_{hex}")
+    let mut name: String = plain.take(MAX_NAME - DIGITS - 1).collect();
+    name.push('_');
+    for byte in hash.finalize().iter().take(DIGITS / 2) {
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
 }
 
 #[cfg(test)]

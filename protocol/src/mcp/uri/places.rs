@@ -71,6 +71,8 @@ fn edited<'t>(
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     fn parse(text: &str) -> Envelope<'_> {
@@ -100,7 +102,7 @@ mod tests {
         ] {
             let message = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
             let got = in_result(&parse(&message), method, change).map(|line| String::from_utf8(line).unwrap());
-            table.push_str(&format!("{method} {}\n", got.as_deref().unwrap_or("as it was")));
+            let _ = writeln!(table, "{method} {}", got.as_deref().unwrap_or("as it was"));
         }
         insta::assert_snapshot!(table);
     }
