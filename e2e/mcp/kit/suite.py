@@ -1,5 +1,6 @@
 """The conformance suite against each fixture behind sidecar and shim: a table of scenarios, which must be the golden one."""
 
+import difflib
 import fnmatch
 import json
 import os
@@ -148,7 +149,6 @@ def report(fixtures, sets, found, ignored, waivers, partial):
         GOLDEN.write_text(text)
     want = GOLDEN.read_text().splitlines() if GOLDEN.exists() else []
     if want != text.splitlines():
-        for line in sorted(set(want) ^ set(text.splitlines())):
-            print(("golden: " if line in want else "now:    ") + line)
+        print("\n".join(difflib.unified_diff(want, text.splitlines(), "golden", "now", n=0, lineterm="")))
         failed += 1
     return failed
