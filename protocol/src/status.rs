@@ -157,6 +157,19 @@ pub struct ServerStatus {
     /// How the last child ended that was not asked to, such as `exit code 3` or `signal 9`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_exit: String,
+    /// `legacy` (revisions that begin with `initialize`), `modern` (those where each request stands alone) or `dual`;
+    /// empty while that is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub era: String,
+    /// Revisions that the server has named, at most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<String>,
+    /// The last failure of a process or handshake, a sentence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub last_error: String,
+    /// Times that the tool container came back, since the sidecar started.
+    #[serde(default)]
+    pub restarts: u64,
 }
 
 /// One skill.

@@ -53,8 +53,8 @@ async fn every_refusal_has_its_status_and_says_why() {
         ("POST", vec![with, ("content-type", "text/plain")], ping.clone(), 415, -32600, "application/json"),
         ("POST", vec![with], ping.clone(), 415, -32600, "application/json"),
         ("POST", vec![json, with, ("accept", "text/html")], ping.clone(), 406, -32600, "text/event-stream"),
-        ("POST", vec![json, with, ("mcp-protocol-version", "2026-07-28")], ping.clone(), 400, -32600, "2025-11-25"),
-        ("POST", vec![json, with, ("mcp-protocol-version", "1")], ping.clone(), 400, -32600, "2025-11-25"),
+        ("POST", vec![json, with, ("mcp-protocol-version", "2026-07-28")], ping.clone(), 400, -32602, "_meta"),
+        ("POST", vec![json, with, ("mcp-protocol-version", "1")], ping.clone(), 400, -32022, "data.supported"),
         ("POST", vec![json, with], "{\"jsonrpc\":".into(), 400, -32700, "ends too early"),
         ("POST", vec![json, with], "hello".into(), 400, -32700, "not JSON"),
         ("POST", vec![json, with], String::new(), 400, -32700, "not JSON"),
@@ -261,7 +261,7 @@ async fn a_late_response_becomes_a_stream_that_is_kept_alive() {
     let reply = rig.post(Some(&session), call(1, "progress", json!({"steps": 4, "pause": 0.1}))).await;
     assert_eq!(reply.content_type(), "text/event-stream");
     let text = String::from_utf8(reply.bytes().await.to_vec()).unwrap();
-    assert!(text.starts_with(": keep-alive\n\n"), "{text}");
+    assert!(text.starts_with("id: 1-0\ndata: \n\n: keep-alive\n\n"), "{text}");
     assert!(text.ends_with("\n\n") && text.matches("event: message").count() == 1, "{text}");
     // A client that reads no streams waits for its JSON.
     let headers =

@@ -67,6 +67,15 @@ pub enum Error {
     /// The session ended under the request.
     #[error("the session was ended")]
     SessionEnded,
+    /// The server ended a subscription.
+    #[error("the server ended the subscription")]
+    SubscriptionEnded,
+    /// A question got no answer.
+    #[error("{0}")]
+    Unanswered(String),
+    /// A resource more than a client may watch.
+    #[error("this session watches {0} resources already")]
+    TooManyWatched(usize),
     /// A line longer than the limit.
     #[error("the server's response is longer than {0} bytes (spec.process.maxLineBytes of the MCPServer)")]
     LineTooLong(u64),
@@ -103,6 +112,9 @@ impl Error {
             Self::RequestTimeout(_) => "RequestTimeout",
             Self::Cancelled => "Cancelled",
             Self::SessionEnded => "SessionEnded",
+            Self::SubscriptionEnded => "SubscriptionEnded",
+            Self::Unanswered(_) => "Unanswered",
+            Self::TooManyWatched(_) => "TooManyWatched",
             Self::LineTooLong(_) => "LineTooLong",
             Self::MalformedLine => "MalformedLine",
             Self::Overloaded => "Overloaded",

@@ -27,10 +27,15 @@ pub struct Metrics {
     pub sessions_ended: IntCounterVec,
     /// By server and kind (`garbage`, `decorated`, `invalid_utf8`, `too_long`, `malformed`).
     pub odd_lines: IntCounterVec,
-    /// By server and reason (`late_response`, `late_progress`, `slow_reader`, `unread_response`, `no_reader`, `unknown_answer`).
+    /// By server and reason (`late_response`, `late_progress`, `slow_reader`, `unread_response`, `no_reader`, `unknown_answer`,
+    /// `unattributed`, `question`).
     pub dropped: IntCounterVec,
     /// By server.
     pub ping_failures: IntCounterVec,
+    /// By server and verdict (`legacy`, `modern`).
+    pub probes: IntCounterVec,
+    /// By server.
+    pub resumed: IntCounterVec,
 }
 
 /// From a tool that answers at once to one that takes minutes, in seconds.
@@ -44,7 +49,7 @@ impl Metrics {
     #[expect(clippy::expect_used, reason = "names and labels are constants, which a test checks")]
     pub fn register(registry: &Registry) -> Self {
         let metrics = Self::new().expect("metric names are valid");
-        let all: [Box<dyn prometheus::core::Collector>; 13] = [
+        let all: [Box<dyn prometheus::core::Collector>; 15] = [
             Box::new(metrics.requests.clone()),
             Box::new(metrics.duration.clone()),
             Box::new(metrics.http_refusals.clone()),
@@ -58,6 +63,8 @@ impl Metrics {
             Box::new(metrics.odd_lines.clone()),
             Box::new(metrics.dropped.clone()),
             Box::new(metrics.ping_failures.clone()),
+            Box::new(metrics.probes.clone()),
+            Box::new(metrics.resumed.clone()),
         ];
         for collector in all {
             if let Err(error) = registry.register(collector) {
@@ -124,6 +131,16 @@ impl Metrics {
             ping_failures: counter(
                 "ping_failures_total",
                 "Pings that a server process did not answer in time.",
+                &["server"],
+            )?,
+            probes: counter(
+                "era_probes_total",
+                "Times a server was asked whether it knows the stateless revision, by what came out.",
+                &["server", "era"],
+            )?,
+            resumed: counter(
+                "streams_resumed_total",
+                "Responses that were cut and taken up again by their client.",
                 &["server"],
             )?,
         })

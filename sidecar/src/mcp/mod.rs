@@ -1,18 +1,19 @@
-//! MCP over stdio: endpoint, session, pool, pipe.
+//! MCP: tool servers for clients of every revision, over streamable HTTP.
 //!
-//! A call walks [`endpoint`] (HTTP) → [`server`] (session, places for children) → [`child`] (ids, what is in flight)
-//! → [`wire`](child::wire) (pipe), and its answer [`dispatch`](child::dispatch) (stdout) → [`table`](child::table) →
-//! [`outlet`] → [`reply`] (JSON or stream). [`health`] does the one handshake that readiness asks for.
+//! A call walks [`front`] (HTTP, era) → [`session`] (who it is, for clients that have sessions) → [`pool`] (which child) →
+//! [`child`] (ids, what is in flight) → [`wire`](child::wire); its answer [`dispatch`](child::dispatch) →
+//! [`outlet`] → [`reply`](front::reply) (JSON or stream). [`bridge`] stands between eras.
 
+pub mod bridge;
 pub mod child;
-pub mod endpoint;
+pub mod client;
 pub mod error;
-pub mod health;
+pub mod front;
 pub mod metrics;
 pub mod outlet;
-pub mod reachability;
-pub mod reply;
-pub mod server;
+pub mod pool;
+pub mod seal;
+pub mod session;
 pub mod timing;
 pub mod wire_http;
 
@@ -23,8 +24,10 @@ use axum::routing::any;
 use outrigger_protocol::status::ServerStatus;
 
 use crate::context::Context;
+use client::Audience;
 use metrics::Metrics;
-use server::{Server, Shared};
+use pool::{Server, Shared, health};
+use seal::Seal;
 use timing::Timing;
 
 /// All in-pod tool servers.
@@ -42,6 +45,7 @@ impl Servers {
     /// As [`Servers::start`], with other waits.
     pub fn start_with(ctx: &Context, timing: &Timing) -> Arc<Self> {
         let metrics = Metrics::register(&ctx.registry);
+        let seal = Arc::new(Seal::default());
         let servers: Vec<_> = ctx
             .boot
             .servers
@@ -52,6 +56,8 @@ impl Servers {
                     timing: timing.clone(),
                     metrics: metrics.clone(),
                     drain: Arc::clone(&ctx.drain),
+                    seal: Arc::clone(&seal),
+                    listeners: Audience::default(),
                     upstream: OnceLock::new(),
                 })
             })
@@ -65,7 +71,7 @@ impl Servers {
 
     /// Serves `/mcp/{server}`.
     pub fn router(self: &Arc<Self>) -> Router {
-        Router::new().route("/mcp/{server}", any(endpoint::handle)).with_state(Arc::clone(self))
+        Router::new().route("/mcp/{server}", any(front::handle)).with_state(Arc::clone(self))
     }
 
     /// Where every server stands, in the order of the boot document.

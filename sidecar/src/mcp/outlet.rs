@@ -1,106 +1,427 @@
-//! Where messages for a client go: one HTTP response, or the stream of a session.
+//! Streams of messages towards a client: the response to one request, or the stream of a session.
+//!
+//! The state of a stream is with its writers, not with the HTTP response that reads it: a reader may go away and another
+//! one take its place. A stream that is [kept](Outlet::keep) remembers what was read, within bounds, so that a client
+//! can take it up again where it was cut (2025-11-25, transports, "Resumability and redelivery").
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use parking_lot::Mutex;
+
+use super::error::Error;
 
 /// Messages that may wait for a slow reader.
-const MAX_QUEUED: usize = 64;
+pub const MAX_QUEUED: usize = 64;
 /// Bytes that may wait for a slow reader, but for one final response.
 const MAX_QUEUED_BYTES: usize = 4 << 20;
+/// Bytes that may wait while nobody reads.
+const MAX_PARKED_BYTES: usize = 1 << 20;
+/// Messages of a kept stream that were read and can be read again.
+const MAX_KEPT: usize = 256;
+/// Their bytes, and the size of a response that can be read again.
+const MAX_KEPT_BYTES: usize = 256 << 10;
 
-/// One message on its way to a client.
+/// One message on its way to a client, with its place on the stream, counted from 1.
 #[derive(Debug)]
 pub enum Event {
     /// Something before the response, or on a stream that has none.
-    Message(Bytes),
+    Message(Bytes, u64),
     /// The response; nothing follows.
-    Final(Answer),
+    Final(Answer, u64),
 }
 
 /// A response.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Answer {
     /// The JSON-RPC response.
     pub body: Bytes,
     /// The failure that it tells of, when it is the proxy's own.
-    pub failure: Option<super::error::Error>,
-    /// Whether it carries a result.
-    pub ok: bool,
+    pub failure: Option<Error>,
+    /// Code of the JSON-RPC error; `None` for a result.
+    pub code: Option<i64>,
 }
 
 impl Answer {
+    /// A result.
+    pub fn result(body: impl Into<Bytes>) -> Self {
+        Self { body: body.into(), failure: None, code: None }
+    }
+
     /// A failure of the proxy's own.
-    pub fn failure(error: &super::error::Error, server: &str, id: Option<&str>) -> Self {
-        Self { body: error.response(server, id).into(), failure: Some(error.clone()), ok: false }
+    pub fn failure(error: &Error, server: &str, id: Option<&str>) -> Self {
+        let code = Some(i64::from(outrigger_protocol::jsonrpc::INTERNAL_ERROR));
+        Self { body: error.response(server, id).into(), failure: Some(error.clone()), code }
+    }
+
+    /// An error that is nobody's failure.
+    pub fn error(id: Option<&str>, code: i32, message: &str) -> Self {
+        let body = outrigger_protocol::jsonrpc::plain_error(id, code, message).into();
+        Self { body, failure: None, code: Some(code.into()) }
+    }
+
+    /// Whether it carries a result.
+    pub fn ok(&self) -> bool {
+        self.code.is_none()
     }
 }
 
-/// The sending half.
-#[derive(Clone, Debug)]
-pub struct Outlet {
-    events: mpsc::Sender<Event>,
-    queued: Arc<AtomicUsize>,
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It waits for its reader, or for one to come.
+    Taken,
+    /// It took the place of an older one that nobody came to read.
+    InPlaceOfAnother,
+    /// There is no room, or the stream is over.
+    Refused,
 }
 
-/// The receiving half.
+/// What comes first on a stream.
+#[derive(Debug)]
+pub enum First {
+    /// The response, and nothing before it.
+    Answer(Answer),
+    /// Something before the response.
+    Message,
+    /// Nothing will come.
+    Nothing,
+}
+
+#[derive(Debug)]
+struct Item {
+    body: Bytes,
+    /// Number of the question that it is; 0 for others.
+    question: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    items: VecDeque<Item>,
+    /// Place of the first item.
+    first: u64,
+    /// Place of the item that the reader gets next.
+    next: u64,
+    unread_bytes: usize,
+    read_bytes: usize,
+    answer: Option<Answer>,
+    /// The response was given, whether or not it was read.
+    answered: bool,
+    over: bool,
+    kept: bool,
+    writers: usize,
+    /// Number of the reader; 0 is none.
+    reader: u64,
+    readers: u64,
+    waker: Option<Waker>,
+}
+
+impl State {
+    fn end(&self) -> u64 {
+        self.first + self.items.len() as u64
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn unread(&self) -> usize {
+        usize::try_from(self.end() - self.next).unwrap_or(usize::MAX)
+    }
+
+    fn take(&mut self) -> Option<(Bytes, u64)> {
+        let place = self.next;
+        let at = usize::try_from(place - self.first).ok()?;
+        let body = self.items.get(at)?.body.clone();
+        self.next += 1;
+        self.unread_bytes -= body.len();
+        if self.kept {
+            self.read_bytes += body.len();
+            while self.next - self.first > MAX_KEPT as u64 || self.read_bytes > MAX_KEPT_BYTES {
+                self.drop_first();
+            }
+        } else {
+            self.items.pop_front();
+            self.first += 1;
+        }
+        Some((body, place))
+    }
+
+    fn drop_first(&mut self) {
+        let Some(item) = self.items.pop_front() else { return };
+        if self.first < self.next {
+            self.read_bytes -= item.body.len();
+        } else {
+            self.unread_bytes -= item.body.len();
+            self.next += 1;
+        }
+        self.first += 1;
+    }
+
+    /// Takes out one unread item.
+    fn remove(&mut self, at: usize) -> Option<Item> {
+        let item = self.items.remove(at)?;
+        self.unread_bytes -= item.body.len();
+        Some(item)
+    }
+
+    fn unread_at(&self) -> usize {
+        usize::try_from(self.next - self.first).unwrap_or(usize::MAX)
+    }
+}
+
+/// A writing end.
+#[derive(Debug)]
+pub struct Outlet {
+    state: Arc<Mutex<State>>,
+}
+
+impl Clone for Outlet {
+    fn clone(&self) -> Self {
+        self.state.lock().writers += 1;
+        Self { state: Arc::clone(&self.state) }
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        let mut s = self.state.lock();
+        s.writers -= 1;
+        if s.writers == 0 {
+            s.wake();
+        }
+    }
+}
+
+/// The reading end.
 #[derive(Debug)]
 pub struct Inlet {
-    events: mpsc::Receiver<Event>,
-    queued: Arc<AtomicUsize>,
+    state: Arc<Mutex<State>>,
+    number: u64,
+    done: bool,
 }
 
-/// Both halves of a new outlet.
+impl Drop for Inlet {
+    fn drop(&mut self) {
+        let mut s = self.state.lock();
+        if s.reader == self.number {
+            s.reader = 0;
+            s.waker = None;
+        }
+    }
+}
+
+/// A new stream with a reader.
 pub fn outlet() -> (Outlet, Inlet) {
-    let (tx, rx) = mpsc::channel(MAX_QUEUED);
-    let queued = Arc::new(AtomicUsize::new(0));
-    (Outlet { events: tx, queued: Arc::clone(&queued) }, Inlet { events: rx, queued })
+    let state = State { first: 1, next: 1, writers: 1, reader: 1, readers: 1, ..State::default() };
+    let state = Arc::new(Mutex::new(state));
+    (Outlet { state: Arc::clone(&state) }, Inlet { state, number: 1, done: false })
 }
 
 impl Outlet {
-    /// Whether somebody still reads.
-    pub fn open(&self) -> bool {
-        !self.events.is_closed()
+    /// A new stream that nobody reads yet.
+    pub fn standing() -> Self {
+        outlet().0
     }
 
-    /// Queues a message. `false` when nobody reads, or too slowly. One place stays free for the response.
+    /// Whether somebody reads.
+    pub fn open(&self) -> bool {
+        let s = self.state.lock();
+        s.reader != 0 && !s.answered && !s.over
+    }
+
+    /// Whether two ends are of one stream.
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
+    }
+
+    /// Queues a message for the reader. Refused when nobody reads, or too slowly. One place stays free for the
+    /// response.
     pub fn message(&self, body: &Bytes) -> bool {
-        let room = self.events.capacity() > 1 && self.queued.load(Ordering::Relaxed) + body.len() <= MAX_QUEUED_BYTES;
-        let sent = room && self.events.try_send(Event::Message(body.clone())).is_ok();
-        if sent {
-            self.queued.fetch_add(body.len(), Ordering::Relaxed);
+        self.push(body, 0, false) == Sent::Taken
+    }
+
+    /// Queues question number `question` for the reader.
+    pub fn question(&self, body: &Bytes, question: u64) -> bool {
+        self.push(body, question, false) == Sent::Taken
+    }
+
+    /// Queues a message, or question number `question`, although nobody reads: the oldest message makes room.
+    pub fn park(&self, body: &Bytes, question: u64) -> Sent {
+        self.push(body, question, true)
+    }
+
+    fn push(&self, body: &Bytes, question: u64, park: bool) -> Sent {
+        let mut s = self.state.lock();
+        let s = &mut *s;
+        if s.answered || s.over {
+            return Sent::Refused;
         }
+        let mut sent = Sent::Taken;
+        if s.reader != 0 {
+            if s.unread() + 1 >= MAX_QUEUED || (s.unread() > 0 && s.unread_bytes + body.len() > MAX_QUEUED_BYTES) {
+                return Sent::Refused;
+            }
+        } else if !park && !s.kept {
+            return Sent::Refused;
+        } else {
+            if body.len() > MAX_PARKED_BYTES {
+                return Sent::Refused;
+            }
+            while s.unread() >= MAX_QUEUED || s.unread_bytes + body.len() > MAX_PARKED_BYTES {
+                let from = s.unread_at();
+                let oldest = s.items.iter().skip(from).position(|i| i.question == 0).unwrap_or(0);
+                if s.remove(from + oldest).is_none() {
+                    break;
+                }
+                sent = Sent::InPlaceOfAnother;
+            }
+        }
+        s.unread_bytes += body.len();
+        s.items.push_back(Item { body: body.clone(), question });
+        s.wake();
         sent
     }
 
-    /// Queues the response. `false` when nobody reads.
+    /// Gives the response. `false` when nobody reads it and nobody can come to.
     pub fn finish(&self, answer: Answer) -> bool {
-        self.events.try_send(Event::Final(answer)).is_ok()
+        let mut s = self.state.lock();
+        if s.answered || s.over {
+            return false;
+        }
+        s.answered = true;
+        let read = s.reader != 0 || s.kept;
+        if read {
+            s.answer = Some(answer);
+            s.wake();
+        }
+        read
+    }
+
+    /// Ends the stream: nothing more will come.
+    pub fn end(&self) {
+        let mut s = self.state.lock();
+        s.over = true;
+        s.wake();
+    }
+
+    /// Whether the response was given or the stream ended.
+    pub fn over(&self) -> bool {
+        let s = self.state.lock();
+        s.answered || s.over
+    }
+
+    /// Remembers what is read from now on, so that [`Outlet::attach`] can go back.
+    pub fn keep(&self) {
+        self.state.lock().kept = true;
+    }
+
+    /// Makes a new reader, which gets what comes after a place, or what nobody has read; the one before sees the end.
+    pub fn attach(&self, after: Option<u64>) -> Inlet {
+        let mut s = self.state.lock();
+        if let Some(after) = after {
+            s.next = after.saturating_add(1).clamp(s.first, s.end());
+            let from = s.unread_at();
+            s.unread_bytes = s.items.iter().skip(from).map(|i| i.body.len()).sum();
+            s.read_bytes = s.items.iter().take(from).map(|i| i.body.len()).sum();
+        }
+        s.readers += 1;
+        s.reader = s.readers;
+        s.wake();
+        Inlet { state: Arc::clone(&self.state), number: s.reader, done: false }
+    }
+
+    /// Numbers of the questions that nobody has read.
+    pub fn unread_questions(&self) -> Vec<u64> {
+        let s = self.state.lock();
+        s.items.iter().skip(s.unread_at()).map(|i| i.question).filter(|q| *q != 0).collect()
+    }
+
+    /// Takes the questions out that nobody has read.
+    pub fn take_questions(&self) -> Vec<(u64, Bytes)> {
+        let mut s = self.state.lock();
+        let mut out = Vec::new();
+        let mut at = s.unread_at();
+        while let Some(item) = s.items.get(at) {
+            if item.question == 0 {
+                at += 1;
+            } else {
+                out.extend(s.remove(at).map(|i| (i.question, i.body)));
+            }
+        }
+        out
+    }
+
+    /// Takes a question out. `false` when it is not there or was read.
+    pub fn retract(&self, question: u64) -> bool {
+        let mut s = self.state.lock();
+        let from = s.unread_at();
+        let at = s.items.iter().skip(from).position(|i| i.question == question);
+        at.is_some_and(|at| s.remove(from + at).is_some())
     }
 }
 
 impl Inlet {
+    /// Waits for what comes first. The response is taken, a message stays.
+    pub async fn first(&mut self) -> First {
+        std::future::poll_fn(|cx| {
+            let mut s = self.state.lock();
+            if s.reader != self.number {
+                return Poll::Ready(First::Nothing);
+            }
+            if s.unread() > 0 {
+                return Poll::Ready(First::Message);
+            }
+            if let Some(answer) = s.answer.take() {
+                self.done = true;
+                return Poll::Ready(First::Answer(answer));
+            }
+            if s.over || s.answered || s.writers == 0 {
+                return Poll::Ready(First::Nothing);
+            }
+            s.waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
     /// The next message; `None` when none will come.
     pub async fn next(&mut self) -> Option<Event> {
-        let event = self.events.recv().await;
-        self.taken(event.as_ref());
-        event
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
     /// The next message, for streams.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        let event = std::task::ready!(self.events.poll_recv(cx));
-        self.taken(event.as_ref());
-        Poll::Ready(event)
+        let mut s = self.state.lock();
+        if self.done || s.reader != self.number {
+            return Poll::Ready(None);
+        }
+        if let Some((body, place)) = s.take() {
+            return Poll::Ready(Some(Event::Message(body, place)));
+        }
+        let place = s.next;
+        let again = s.kept && s.answer.as_ref().is_some_and(|a| a.body.len() <= MAX_KEPT_BYTES);
+        let answer = if again { s.answer.clone() } else { s.answer.take() };
+        if let Some(answer) = answer {
+            self.done = true;
+            return Poll::Ready(Some(Event::Final(answer, place)));
+        }
+        if s.over || s.answered || s.writers == 0 {
+            self.done = true;
+            return Poll::Ready(None);
+        }
+        s.waker = Some(cx.waker().clone());
+        Poll::Pending
     }
 
-    fn taken(&self, event: Option<&Event>) {
-        if let Some(Event::Message(body)) = event {
-            self.queued.fetch_sub(body.len().min(self.queued.load(Ordering::Relaxed)), Ordering::Relaxed);
-        }
+    /// A writing end of the same stream.
+    pub fn outlet(&self) -> Outlet {
+        self.state.lock().writers += 1;
+        Outlet { state: Arc::clone(&self.state) }
     }
 }
 
@@ -108,21 +429,115 @@ impl Inlet {
 mod tests {
     use super::*;
 
+    async fn body(inlet: &mut Inlet) -> (Bytes, u64) {
+        match inlet.next().await {
+            Some(Event::Message(body, place)) => (body, place),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[tokio::test]
     async fn a_slow_reader_loses_messages_but_never_the_response() {
         let (tx, mut rx) = outlet();
         let taken = (0..200).filter(|_| tx.message(&Bytes::from_static(b"m"))).count();
         assert_eq!(taken, MAX_QUEUED - 1);
-        assert!(tx.finish(Answer { body: Bytes::from_static(b"f"), failure: None, ok: true }));
+        assert!(tx.finish(Answer::result("f")) && !tx.finish(Answer::result("g")));
         let mut seen = 0;
-        while let Some(Event::Message(_)) = rx.next().await {
+        while let Some(Event::Message(..)) = rx.next().await {
             seen += 1;
         }
         assert_eq!(seen, taken);
+        assert!(rx.next().await.is_none());
         let big = Bytes::from(vec![0; MAX_QUEUED_BYTES]);
         let (tx, rx) = outlet();
         assert!(tx.message(&big) && !tx.message(&Bytes::from_static(b"m")));
         drop(rx);
-        assert!(!tx.open() && !tx.finish(Answer { body: Bytes::new(), failure: None, ok: true }));
+        assert!(!tx.open() && !tx.finish(Answer::result("")));
+    }
+
+    #[tokio::test]
+    async fn without_a_reader_messages_wait_and_questions_stay_longest() {
+        let tx = Outlet::standing();
+        assert!(!tx.message(&Bytes::from_static(b"m")));
+        assert_eq!(tx.park(&Bytes::from_static(b"old"), 0), Sent::Taken);
+        assert_eq!(tx.park(&Bytes::from_static(b"q"), 7), Sent::Taken);
+        for _ in 2..MAX_QUEUED {
+            assert_eq!(tx.park(&Bytes::from_static(b"x"), 0), Sent::Taken);
+        }
+        assert_eq!(tx.park(&Bytes::from_static(b"y"), 0), Sent::InPlaceOfAnother);
+        assert_eq!(tx.unread_questions(), [7]);
+        let mut rx = tx.attach(None);
+        assert_eq!(body(&mut rx).await.0, "q");
+        assert!(!tx.retract(7));
+        assert_eq!(tx.park(&Bytes::from_static(b"q2"), 8), Sent::Taken);
+        assert_eq!(tx.take_questions(), [(8, Bytes::from_static(b"q2"))]);
+        // Another reader goes on where the first one was.
+        let mut second = tx.attach(None);
+        assert!(rx.next().await.is_none());
+        for _ in 2..MAX_QUEUED {
+            assert_eq!(body(&mut second).await.0, "x");
+        }
+        assert_eq!(body(&mut second).await.0, "y");
+        tx.end();
+        assert!(second.next().await.is_none() && tx.over());
+    }
+
+    #[tokio::test]
+    async fn a_kept_stream_is_taken_up_where_it_was_cut() {
+        let (tx, mut rx) = outlet();
+        tx.keep();
+        for m in ["1", "2", "3"] {
+            assert!(tx.message(&Bytes::from(m)));
+        }
+        assert_eq!(body(&mut rx).await, ("1".into(), 1));
+        assert_eq!(body(&mut rx).await, ("2".into(), 2));
+        drop(rx);
+        // Nobody reads, and still nothing is lost.
+        assert!(tx.message(&Bytes::from_static(b"4")) && tx.finish(Answer::result("end")));
+        for _ in 0..2 {
+            let mut again = tx.attach(Some(1));
+            for place in 2..=4 {
+                assert_eq!(body(&mut again).await, (place.to_string().into(), place));
+            }
+            assert!(matches!(again.next().await, Some(Event::Final(a, 5)) if a.body == "end"));
+            assert!(again.next().await.is_none());
+        }
+        let mut all = tx.attach(Some(u64::MAX));
+        assert!(matches!(all.next().await, Some(Event::Final(_, 5))));
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_is_bounded() {
+        let (tx, mut rx) = outlet();
+        tx.keep();
+        for i in 0..MAX_KEPT * 3 {
+            assert!(tx.message(&Bytes::from(i.to_string())));
+            body(&mut rx).await;
+        }
+        let mut again = tx.attach(Some(0));
+        assert_eq!(body(&mut again).await.1, (MAX_KEPT * 2 + 1) as u64);
+        let (tx, mut rx) = outlet();
+        tx.keep();
+        for _ in 0..4 {
+            assert!(tx.message(&Bytes::from(vec![0; MAX_KEPT_BYTES / 2])));
+            body(&mut rx).await;
+        }
+        let mut again = tx.attach(Some(0));
+        assert_eq!(body(&mut again).await.1, 3);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_all_writers_is_the_end() {
+        let (tx, mut rx) = outlet();
+        let more = tx.clone();
+        drop(tx);
+        assert!(more.message(&Bytes::from_static(b"m")));
+        drop(more);
+        assert!(matches!(rx.first().await, First::Message));
+        body(&mut rx).await;
+        assert!(rx.next().await.is_none());
+        let (tx, mut rx) = outlet();
+        tx.finish(Answer::result("r"));
+        assert!(matches!(rx.first().await, First::Answer(a) if a.body == "r"));
     }
 }

@@ -17,6 +17,10 @@ pub struct Timing {
     pub restart_grace: Duration,
     /// From connecting to a shim to its hello, and from a request to it to its answer.
     pub shim: Duration,
+    /// A process that has said nothing by then does not know requests without a handshake.
+    pub probe_cold: Duration,
+    /// The same for one that has said something.
+    pub probe_warm: Duration,
     /// Between pings of a child.
     pub ping_every: Duration,
     /// From a ping to its answer.
@@ -49,6 +53,8 @@ impl Default for Timing {
             restart: (ms(200), ms(30_000)),
             restart_grace: ms(30_000),
             shim: ms(5_000),
+            probe_cold: ms(10_000),
+            probe_warm: ms(3_000),
             ping_every: ms(10_000),
             ping_limit: ms(5_000),
             undelivered: ms(30_000),

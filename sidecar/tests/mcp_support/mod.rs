@@ -13,7 +13,7 @@ use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use outrigger_protocol::config::{self, AgentRef, Boot, Live, LocalUrls, Process, Runtime};
+use outrigger_protocol::config::{self, AgentRef, Boot, Live, LocalUrls, Process, Runtime, Sharing};
 use outrigger_protocol::status::ServerStatus;
 use outrigger_sidecar::context::Context;
 use outrigger_sidecar::drain::Drain;
@@ -97,13 +97,21 @@ impl Drop for Rig {
     }
 }
 
-#[derive(Default)]
+/// Sessions with processes of their own in front of a server that has a handshake, if not said otherwise.
 pub struct Setup {
+    pub era: config::Era,
     pub process: Process,
     pub timing: Timing,
     pub shim_max: Option<u32>,
     /// Where the server is, if not behind a shim.
     pub reach: Option<config::Reach>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let process = Process { sharing: Sharing::PerSession, ..Process::default() };
+        Self { era: config::Era::Legacy, process, timing: Timing::default(), shim_max: None, reach: None }
+    }
 }
 
 pub fn fixture(args: &[&str]) -> Vec<String> {
@@ -142,7 +150,7 @@ impl Rig {
             }),
             required: true,
             process: setup.process,
-            era: config::Era::Auto,
+            era: setup.era,
         };
         let containers = vec!["agent".to_owned(), CONTAINER.to_owned()];
         let boot = Boot {
@@ -292,7 +300,7 @@ impl Reply {
             if let Some(end) = self.buffer.windows(2).position(|w| w == b"\n\n") {
                 let event: Vec<u8> = self.buffer.drain(..end + 2).collect();
                 let event = String::from_utf8(event).unwrap();
-                match event.lines().find_map(|l| l.strip_prefix("data: ")) {
+                match event.lines().find_map(|l| l.strip_prefix("data: ")).filter(|d| !d.is_empty()) {
                     Some(data) => return Some(serde_json::from_str(data).unwrap()),
                     None => continue,
                 }

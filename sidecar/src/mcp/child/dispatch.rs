@@ -1,15 +1,18 @@
 //! From what a child says to where each message belongs.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use outrigger_protocol::jsonrpc::{Envelope, INTERNAL_ERROR, Kind, METHOD_NOT_FOUND, plain_error};
+use outrigger_protocol::jsonrpc::{Envelope, Kind, METHOD_NOT_FOUND, member, plain_error, string};
+use outrigger_protocol::mcp::meta::SUBSCRIPTION_ID;
 use outrigger_protocol::mcp::{edit, salvage};
 use tokio::time::Instant;
 
-use super::Child;
 use super::lines::Line;
-use super::table::{Asked, Delivery, MAX_ASKED, Route};
+use super::table::Log;
+use super::{Child, Era};
+use crate::mcp::client::{Audience, Behind, Streams};
 use crate::mcp::error::Error;
 use crate::mcp::outlet::Answer;
 
@@ -18,7 +21,7 @@ const LOGGED_BYTES: usize = 200;
 
 impl Child {
     /// One line of stdout, or a message of another wire.
-    pub fn line(&self, line: Line<'_>) {
+    pub fn line(self: &Arc<Self>, line: Line<'_>) {
         let bytes = match line {
             Line::Whole(bytes) => bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes).trim_ascii(),
             Line::TooLong { head, tail } => {
@@ -73,7 +76,8 @@ impl Child {
         }
     }
 
-    fn message(&self, envelope: &Envelope<'_>) {
+    fn message(self: &Arc<Self>, envelope: &Envelope<'_>) {
+        self.heard.store(true, Ordering::Relaxed);
         match envelope.kind {
             Kind::Response => self.response(envelope),
             Kind::Notification => self.notification(envelope),
@@ -82,34 +86,119 @@ impl Child {
                 let id = envelope.id.map_or("null", |i| i.raw);
                 let _ = self.write(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#).into_bytes());
             }
-            Kind::Request => self.ask(envelope),
+            Kind::Request => self.question(envelope),
         }
     }
 
     fn response(&self, envelope: &Envelope<'_>) {
         let id = envelope.id.and_then(|i| edit::own_id(i.raw));
         let pending = id.and_then(|id| self.table.lock().pending.remove(&id));
-        let Some(pending) = pending else { return self.shared.dropped("late_response") };
-        if pending.method == "initialize" && envelope.error.is_none() {
-            self.initialized.store(true, Ordering::Relaxed);
-        }
-        let body = Bytes::from(edit::with_id(envelope, &pending.client_id));
-        let ok = envelope.error.is_none();
-        self.complete(&pending, Answer { body, failure: None, ok }, if ok { "ok" } else { "error" });
+        let Some(mut pending) = pending else { return self.shared.dropped("late_response") };
+        let outcome = if envelope.error.is_none() { "ok" } else { "error" };
+        let answer = match pending.translate.take() {
+            Some(translate) => translate(envelope, &pending),
+            None => Some(answer(envelope, &pending.client_id)),
+        };
+        self.complete(&pending, answer, outcome);
     }
 
-    fn notification(&self, envelope: &Envelope<'_>) {
-        match &*envelope.method {
-            "notifications/progress" => self.progress(envelope),
-            "notifications/cancelled" => self.cancel(envelope),
-            method => {
-                let route = if method.ends_with("/list_changed") || method == "notifications/resources/updated" {
-                    Route::Session
-                } else {
-                    Route::Current
-                };
-                self.deliver(edit::with_id(envelope, "null"), route, None);
+    fn notification(self: &Arc<Self>, envelope: &Envelope<'_>) {
+        match (&*envelope.method, self.era) {
+            ("notifications/progress", _) => self.progress(envelope),
+            ("notifications/cancelled", Era::Legacy) => self.retract(envelope),
+            (_, Era::Modern) => self.tagged(envelope),
+            (method, Era::Legacy) => match &self.behind {
+                Behind::Nobody => {}
+                Behind::One(client) => {
+                    let streams = self.table.lock().streams();
+                    let told = client.upgrade().map_or(Err("no_reader"), |c| c.tell(method, line(envelope), streams));
+                    told.unwrap_or_else(|why| self.shared.dropped(why));
+                }
+                Behind::Many(audience) => self.spread(audience, envelope),
+            },
+        }
+    }
+
+    /// A notification of a child that has many clients: it goes to those whom it can be told to concern.
+    fn spread(&self, audience: &Audience, envelope: &Envelope<'_>) {
+        let method = &*envelope.method;
+        let who = if method.ends_with("/list_changed") {
+            audience.everyone()
+        } else if method == "notifications/resources/updated" {
+            let uri = edit::param(envelope, "uri").and_then(string);
+            uri.map(|uri| audience.watchers(&uri)).unwrap_or_default()
+        } else {
+            return self.attribute(audience, envelope);
+        };
+        let line = line(envelope);
+        for client in who {
+            if let Err(why) = client.tell(method, line.clone(), Streams::default()) {
+                self.shared.dropped(why);
             }
+        }
+    }
+
+    /// What says of nobody whom it concerns can only concern the one request that is in flight.
+    fn attribute(&self, audience: &Audience, envelope: &Envelope<'_>) {
+        let level = (envelope.method == "notifications/message").then(|| level(envelope));
+        let sent = {
+            let table = self.table.lock();
+            table.only().map(|pending| {
+                let wanted = match (pending.log, level) {
+                    (_, None) => true,
+                    (Log::No, _) => return true,
+                    (Log::Session, Some(level)) => audience.wants(pending.client, level),
+                    (Log::From(from), Some(level)) => level.is_none_or(|l| l >= from),
+                };
+                !wanted || (pending.streams && pending.outlet.message(&line(envelope)))
+            })
+        };
+        match sent {
+            Some(true) => {}
+            Some(false) => self.shared.dropped("slow_reader"),
+            None => {
+                self.shared.dropped("unattributed");
+                let message = edit::param(envelope, "data").unwrap_or_default();
+                let shown: String = message.chars().take(LOGGED_BYTES).collect();
+                tracing::debug!(
+                    target: "business", server = self.shared.conf.name, method = &*envelope.method, message = shown,
+                    "a shared process said something that may concern any of its clients"
+                );
+            }
+        }
+    }
+
+    /// A notification of a stateless child: it names its subscription, or is the log of a request.
+    fn tagged(&self, envelope: &Envelope<'_>) {
+        let tag = envelope.params.and_then(|p| member(p, "_meta")).and_then(|m| member(m, SUBSCRIPTION_ID));
+        let table = self.table.lock();
+        let sent = if let Some(tag) = tag {
+            let pending = edit::own_id(tag.raw).and_then(|id| table.pending.get(&id));
+            pending.map(|p| {
+                let line = outrigger_protocol::jsonrpc::splice(envelope.text, &[(tag.range(), &p.client_id)]);
+                p.cancelled || p.outlet.message(&line.into())
+            })
+        } else if envelope.method == "notifications/message" {
+            let level = level(envelope);
+            table.only_logged().map(|p| {
+                let wanted = matches!(p.log, Log::From(from) if level.is_none_or(|l| l >= from));
+                !wanted || p.cancelled || (p.streams && p.outlet.message(&line(envelope)))
+            })
+        } else if envelope.method == "notifications/cancelled" {
+            // The server tears a subscription down.
+            drop(table);
+            if let Some(id) = edit::param(envelope, "requestId").and_then(edit::own_id) {
+                self.fail_request(id, &Error::SubscriptionEnded);
+            }
+            return;
+        } else {
+            table.only().map(|p| p.streams && p.outlet.message(&line(envelope)))
+        };
+        drop(table);
+        match sent {
+            Some(true) => {}
+            Some(false) => self.shared.dropped("slow_reader"),
+            None => self.shared.dropped("unattributed"),
         }
     }
 
@@ -134,53 +223,59 @@ impl Child {
     }
 
     /// The child does not want the answer to a question any more.
-    fn cancel(&self, envelope: &Envelope<'_>) {
+    fn retract(self: &Arc<Self>, envelope: &Envelope<'_>) {
         let Some(child_id) = edit::param(envelope, "requestId") else { return };
-        let ask = {
-            let mut table = self.table.lock();
-            let ask = table.asked.iter().find(|(_, a)| &*a.child_id == child_id).map(|(id, a)| (*id, a.delivered));
-            if let Some((id, _)) = ask {
-                table.asked.remove(&id);
-            }
-            ask
-        };
-        // What no client has seen is simply not delivered.
-        if let Some((id, true)) = ask {
-            self.deliver(edit::with_param(envelope, "requestId", &id.to_string()), Route::Current, None);
+        if let Behind::One(client) = &self.behind
+            && let Some(client) = client.upgrade()
+        {
+            let streams = self.table.lock().streams();
+            client.retract(self, child_id, envelope, streams);
         }
     }
 
-    /// A question of the child's to the client.
-    fn ask(&self, envelope: &Envelope<'_>) {
-        let Some(child_id) = envelope.id else { return };
-        if !self.attended {
-            let _ =
-                self.write(plain_error(Some(child_id.raw), METHOD_NOT_FOUND, "no client is behind this connection"));
-            return;
-        }
-        let ask = {
-            let mut table = self.table.lock();
-            if table.asked.len() >= MAX_ASKED {
-                None
-            } else {
-                let id = table.next_ask();
-                let deadline = Instant::now() + self.shared.timing.undelivered;
-                table.asked.insert(id, Asked { child_id: child_id.raw.into(), deadline, delivered: false });
-                Some(id)
+    /// A question of the child's to its client.
+    fn question(self: &Arc<Self>, envelope: &Envelope<'_>) {
+        let client = match &self.behind {
+            Behind::One(client) => client.upgrade().ok_or("the client has left"),
+            Behind::Nobody => Err("no client is behind this connection"),
+            Behind::Many(_) => Err("clients share this process, and none of them can be told apart here"),
+        };
+        match client {
+            Ok(client) => {
+                let streams = self.table.lock().streams();
+                client.ask(self, envelope, streams);
+                self.recheck();
             }
-        };
-        let Some(ask) = ask else {
-            let _ = self.write(plain_error(Some(child_id.raw), INTERNAL_ERROR, "too many requests await an answer"));
-            return;
-        };
-        self.deliver(edit::with_id(envelope, &ask.to_string()), Route::Current, Some(ask));
-        self.recheck();
+            Err(why) => {
+                self.shared.dropped("question");
+                self.refuse(envelope.id.map_or("null", |i| i.raw), METHOD_NOT_FOUND, why);
+            }
+        }
     }
 
-    fn deliver(&self, line: Vec<u8>, route: Route, ask: Option<u64>) {
-        let delivery = self.table.lock().deliver(line.into(), route, ask);
-        if let Delivery::Dropped(reason) = delivery {
-            self.shared.dropped(reason);
-        }
+    /// Answers a question of the child's with an error.
+    pub fn refuse(&self, child_id: &str, code: i32, why: &str) {
+        let _ = self.write(plain_error(Some(child_id), code, why));
     }
+}
+
+/// The response as the client gets it: its own id, nothing else changed.
+pub fn answer(envelope: &Envelope<'_>, client_id: &str) -> Answer {
+    Answer { body: Bytes::from(edit::with_id(envelope, client_id)), failure: None, code: code(envelope) }
+}
+
+/// The code of an error response.
+pub fn code(envelope: &Envelope<'_>) -> Option<i64> {
+    let code = member(envelope.error?, "code").and_then(|c| c.raw.parse().ok());
+    Some(code.unwrap_or_else(|| outrigger_protocol::jsonrpc::INTERNAL_ERROR.into()))
+}
+
+/// A message as one line.
+fn line(envelope: &Envelope<'_>) -> Bytes {
+    outrigger_protocol::jsonrpc::splice(envelope.text, &[]).into()
+}
+
+/// Level of a log message.
+fn level(envelope: &Envelope<'_>) -> Option<usize> {
+    outrigger_protocol::mcp::meta::log_level(&string(edit::param(envelope, "level")?)?)
 }

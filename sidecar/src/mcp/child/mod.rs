@@ -9,20 +9,44 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use outrigger_protocol::jsonrpc::{Envelope, INTERNAL_ERROR, plain_error};
+use outrigger_protocol::jsonrpc::{Envelope, splice};
+use outrigger_protocol::mcp::edit::{self, Outbound};
+use outrigger_protocol::mcp::method_label;
 use outrigger_protocol::mcp::shim::Exit;
-use outrigger_protocol::mcp::{edit, method_label};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use super::client::{Behind, OURSELVES};
 use super::error::Error;
-use super::outlet::{Answer, Outlet};
-use super::server::Shared;
+use super::outlet::{Answer, Event, Outlet, outlet};
+use super::pool::Shared;
 use crate::drain::Work;
-use table::{HARD_FACTOR, MAX_IN_FLIGHT, Pending, Table};
+use table::{HARD_FACTOR, Log, MAX_IN_FLIGHT, Pending, Table, Translate};
 use wire::stdin::Refused;
 use wire::{Driver, Wire};
+
+/// A request without a time limit of its own fails after this long all the same.
+const FOREVER: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Which of the two ways of the protocol a child is spoken to in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Era {
+    /// Begins with `initialize`.
+    Legacy,
+    /// Each request carries all it needs.
+    Modern,
+}
+
+impl Era {
+    /// The era as it stands in status and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::Modern => "modern",
+        }
+    }
+}
 
 /// How a child ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,100 +82,126 @@ pub struct Request<'a> {
     pub envelope: &'a Envelope<'a>,
     /// Where the response goes.
     pub outlet: Outlet,
-    /// Whether anything but the response may go there.
+    /// Who asks.
+    pub client: u64,
+    /// Whether anything but the response may go to the outlet.
     pub streams: bool,
-    /// Whether it is the proxy's own.
-    pub internal: bool,
-    /// Time until the response; progress restarts it.
-    pub limit: Duration,
+    /// Which log messages may.
+    pub log: Log,
+    /// Time until the response; progress restarts it. Without one, the response may come at any time.
+    pub limit: Option<Duration>,
     /// Keeps a drain waiting.
     pub work: Option<Work>,
+    /// For a response that is not simply given back under the client's id.
+    pub translate: Option<Translate>,
 }
 
 /// One child.
 pub struct Child {
     /// Process id in the tool container; 0 when it is no process of this pod.
     pub pid: u32,
+    /// Which way it is spoken to.
+    pub era: Era,
     pub(super) shared: Arc<Shared>,
-    /// Whether a client is behind it: its questions have somebody to answer them.
-    pub(super) attended: bool,
-    wire: Wire,
+    pub(super) behind: Behind,
     pub(super) table: Mutex<Table>,
-    next_id: AtomicU64,
+    wire: Wire,
+    last_id: AtomicU64,
     /// The first reason to stop, and the grace time of the ladder.
     stop: watch::Sender<Option<(&'static str, Duration)>>,
     wake: Notify,
     ended: watch::Sender<Option<Ending>>,
-    /// Answered `initialize`: may be pinged.
+    /// Did its handshake: may be pinged, and its end is not a failed start.
     pub initialized: AtomicBool,
     /// Pings in a row without an answer.
     pub missed_pings: AtomicU64,
+    /// Whether it has said anything at all.
+    pub heard: AtomicBool,
+    /// When it was started.
+    pub since: Instant,
+    /// When a client last used it, in milliseconds after the start.
+    used: AtomicU64,
 }
 
 impl Child {
     /// Starts a child on a wire of its own. `on_end` runs once when it is gone.
     pub async fn start(
         shared: &Arc<Shared>,
-        attended: bool,
+        era: Era,
+        behind: Behind,
         on_end: impl FnOnce(&Arc<Self>, &Ending) + Send + 'static,
     ) -> Result<Arc<Self>, Error> {
         let (wire, driver) = Wire::open(shared).await?;
         let child = Arc::new(Self {
             pid: driver.pid(),
+            era,
             shared: Arc::clone(shared),
-            attended,
+            behind,
+            table: Mutex::default(),
             wire,
-            table: Mutex::new(Table::new(shared.request_limit() * HARD_FACTOR)),
-            next_id: AtomicU64::new(0),
+            last_id: AtomicU64::new(0),
             stop: watch::Sender::new(None),
             wake: Notify::new(),
             ended: watch::Sender::new(None),
             initialized: AtomicBool::new(false),
             missed_pings: AtomicU64::new(0),
+            heard: AtomicBool::new(false),
+            since: Instant::now(),
+            used: AtomicU64::new(0),
         });
         let name = &[shared.conf.name.as_str()];
         shared.metrics.child_starts.with_label_values(name).inc();
         shared.metrics.children.with_label_values(name).inc();
-        tracing::info!(target: "transport", server = shared.conf.name, pid = child.pid, "child started");
+        tracing::info!(
+            target: "transport", server = shared.conf.name, pid = child.pid, era = era.as_str(), "child started"
+        );
         tokio::spawn(Arc::clone(&child).supervise(driver, on_end));
         Ok(child)
     }
 
-    /// Sends a request. The response, or the failure, goes to its outlet.
-    pub fn request(&self, request: Request<'_>) -> Result<(), Error> {
+    /// Sends a request under an id of its own, which it tells. The response, or the failure, goes to its outlet.
+    pub fn request(&self, request: Request<'_>) -> Result<u64, Error> {
         let envelope = request.envelope;
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let out = edit::request(envelope, id);
+        self.send(request, |id| edit::request(envelope, id))
+    }
+
+    /// As [`Child::request`], with another line than the client's.
+    pub fn send<'a>(&self, request: Request<'_>, line: impl FnOnce(u64) -> Outbound<'a>) -> Result<u64, Error> {
+        let envelope = request.envelope;
         let now = Instant::now();
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let out = line(id);
+        let limit = request.limit.unwrap_or(FOREVER);
+        let client = request.client;
+        let pending = Pending {
+            client_id: envelope.id.map_or("null", |i| i.raw).into(),
+            token: out.token.map(Into::into),
+            method: method_label(&envelope.method),
+            outlet: request.outlet,
+            client: request.client,
+            streams: request.streams,
+            log: request.log,
+            started: now,
+            deadline: now + limit,
+            hard_deadline: now + request.limit.map_or(FOREVER, |l| l * HARD_FACTOR),
+            cancelled: false,
+            work: request.work,
+            translate: request.translate,
+        };
         {
             let mut table = self.table.lock();
             if let Some(closed) = &table.closed {
                 return Err(closed.clone());
             }
-            if !request.internal && table.pending.len() >= MAX_IN_FLIGHT {
+            if pending.client != OURSELVES && table.pending.len() >= MAX_IN_FLIGHT {
                 return Err(Error::Overloaded);
             }
-            if request.streams && table.listener.is_none() {
-                table.flush(&request.outlet, false);
-            }
-            table.pending.insert(
-                id,
-                Pending {
-                    client_id: envelope.id.map_or("null", |i| i.raw).into(),
-                    token: out.token.map(Into::into),
-                    method: method_label(&envelope.method),
-                    outlet: request.outlet,
-                    streams: request.streams,
-                    internal: request.internal,
-                    started: now,
-                    deadline: now + request.limit,
-                    hard_deadline: now + request.limit * HARD_FACTOR,
-                    cancelled: false,
-                    work: request.work,
-                },
-            );
+            table.pending.insert(id, pending);
         }
-        if request.limit < self.shared.request_limit() {
+        if client != OURSELVES {
+            self.used.store(millis(now - self.since), Ordering::Relaxed);
+        }
+        if limit < self.shared.request_limit() {
             self.recheck();
         }
         match self.wire.send(out.line) {
@@ -160,62 +210,72 @@ impl Child {
                 Err(Error::Overloaded)
             }
             // The end of the child is about to be noticed, and will fail this request with the exit code.
-            Ok(()) | Err(Refused::Closed) => Ok(()),
+            Ok(()) | Err(Refused::Closed) => Ok(id),
         }
     }
 
     /// Makes the watching task look at the deadlines again: it sleeps until the earliest one it knows.
-    pub(super) fn recheck(&self) {
+    fn recheck(&self) {
         self.wake.notify_one();
     }
 
-    /// Sends a notification, with the id of a cancelled request translated.
-    pub fn notify(&self, envelope: &Envelope<'_>) -> Result<(), Error> {
-        let line = if envelope.method == "notifications/cancelled" {
-            let Some(client_id) = edit::param(envelope, "requestId") else { return Ok(()) };
+    /// Sends a notification of a client, with the id of a cancelled request translated.
+    pub fn notify(&self, client: u64, envelope: &Envelope<'_>) -> Result<(), Error> {
+        if envelope.method != "notifications/cancelled" {
+            return self.write(splice(envelope.text, &[]));
+        }
+        let Some(raw_id) = edit::param(envelope, "requestId") else { return Ok(()) };
+        match self.cancelling(|table| table.find(client, raw_id)) {
+            Some(id) => self.write(edit::with_param(envelope, "requestId", &id.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells the child that nobody waits for a response any more, if it is still to come.
+    pub fn cancel(&self, id: u64, reason: &str) {
+        if self.cancelling(|_| Some(id)).is_some() {
+            let _ = self.write(cancelled(id, reason));
+        }
+    }
+
+    /// Marks a request as cancelled: it ends soon, with or without its response. A handshake can't be cancelled.
+    fn cancelling(&self, find: impl FnOnce(&Table) -> Option<u64>) -> Option<u64> {
+        let mut table = self.table.lock();
+        let id = find(&table)?;
+        let pending = table.pending.get_mut(&id).filter(|p| p.method != "initialize" && !p.cancelled)?;
+        pending.cancelled = true;
+        pending.deadline = pending.deadline.min(Instant::now() + self.shared.timing.cancelled);
+        drop(table);
+        self.recheck();
+        Some(id)
+    }
+
+    /// Ends all that a client has in flight.
+    pub fn drop_client(&self, client: u64, error: &Error) {
+        let gone: Vec<(u64, Pending)> = {
             let mut table = self.table.lock();
-            // The newest, should a client have used an id twice.
-            let found = table.pending.iter_mut().filter(|(_, p)| !p.internal && &*p.client_id == client_id);
-            let Some((id, pending)) = found.max_by_key(|(id, _)| **id) else { return Ok(()) };
-            if pending.method == "initialize" {
-                return Ok(());
-            }
-            pending.cancelled = true;
-            pending.deadline = pending.deadline.min(Instant::now() + self.shared.timing.cancelled);
-            let line = edit::with_param(envelope, "requestId", &id.to_string());
-            self.recheck();
-            line
-        } else {
-            outrigger_protocol::jsonrpc::splice(envelope.text, &[])
+            let ids: Vec<u64> = table.pending.iter().filter(|(_, p)| p.client == client).map(|(id, _)| *id).collect();
+            ids.into_iter().filter_map(|id| Some((id, table.pending.remove(&id)?))).collect()
         };
-        self.write(line)
+        for (id, pending) in gone {
+            if !pending.cancelled {
+                let _ = self.write(cancelled(id, "the client has left"));
+            }
+            self.fail(&pending, error);
+        }
     }
 
-    /// Brings the client's answer to the child's request. `false`: nobody asked, or asked too long ago.
-    pub fn answer(&self, envelope: &Envelope<'_>) -> Result<bool, Error> {
-        let id = envelope.id.and_then(|i| i.raw.parse::<u64>().ok());
-        let asked = id.and_then(|id| self.table.lock().asked.remove(&id));
-        let Some(asked) = asked else { return Ok(false) };
-        self.write(edit::with_id(envelope, &asked.child_id))?;
-        Ok(true)
+    /// Brings the answer to a question of the child's, under the id that the child gave it.
+    pub fn reply(&self, child_id: &str, envelope: &Envelope<'_>) -> Result<(), Error> {
+        self.write(edit::with_id(envelope, child_id))
     }
 
-    pub(super) fn write(&self, line: Vec<u8>) -> Result<(), Error> {
+    /// Sends a line as it is.
+    pub fn write(&self, line: Vec<u8>) -> Result<(), Error> {
         self.wire.send(line).map_err(|r| match r {
             Refused::Full => Error::Overloaded,
             Refused::Closed => self.table.lock().closed.clone().unwrap_or(Error::StdoutClosed),
         })
-    }
-
-    /// Makes `outlet` the session's stream; the one before ends.
-    pub fn listen(&self, outlet: Outlet) -> Result<(), Error> {
-        let mut table = self.table.lock();
-        if let Some(closed) = &table.closed {
-            return Err(closed.clone());
-        }
-        table.flush(&outlet, true);
-        table.listener = Some(outlet);
-        Ok(())
     }
 
     /// Asks the child to end. Returns at once.
@@ -235,6 +295,21 @@ impl Child {
     /// Whether it was asked to end.
     pub fn stopping(&self) -> bool {
         self.stop.borrow().is_some()
+    }
+
+    /// Since when no client has used it.
+    pub fn idle(&self) -> Duration {
+        self.since.elapsed().saturating_sub(Duration::from_millis(self.used.load(Ordering::Relaxed)))
+    }
+
+    /// Whether it takes requests.
+    pub fn living(&self) -> bool {
+        !self.stopping() && self.table.lock().closed.is_none()
+    }
+
+    /// Grace time of its stop ladder.
+    pub fn grace(&self) -> Duration {
+        self.shared.timing.grace
     }
 
     /// Waits until it is asked to end: the grace time of the stop ladder. For its wire.
@@ -291,8 +366,6 @@ impl Child {
             if table.closed.is_none() {
                 table.closed = Some(error.clone());
             }
-            table.listener = None;
-            table.asked.clear();
             std::mem::take(&mut table.pending)
         };
         for (_, pending) in pending {
@@ -317,12 +390,6 @@ impl Child {
         }
     }
 
-    /// Gives a request its failure.
-    pub(super) fn fail(&self, pending: &Pending, error: &Error) {
-        let answer = Answer::failure(error, &self.shared.conf.name, Some(&pending.client_id));
-        self.complete(pending, answer, error.outcome());
-    }
-
     /// Fails one request by the id that the child knows it under; for a wire that lost it.
     pub fn fail_request(&self, id: u64, error: &Error) {
         let pending = self.table.lock().pending.remove(&id);
@@ -331,88 +398,88 @@ impl Child {
         }
     }
 
-    /// Gives a request its response.
-    pub(super) fn complete(&self, pending: &Pending, answer: Answer, outcome: &'static str) {
-        if !pending.internal {
-            self.shared.count(pending.method, outcome, pending.started);
-        }
-        let ok = answer.ok;
-        let read = pending.outlet.finish(answer);
-        if pending.internal {
+    /// Gives a request its failure.
+    fn fail(&self, pending: &Pending, error: &Error) {
+        let answer = Answer::failure(error, &self.shared.conf.name, Some(&pending.client_id));
+        self.complete(pending, Some(answer), error.outcome());
+    }
+
+    /// Gives a request its response; without one, somebody else gives it.
+    fn complete(&self, pending: &Pending, answer: Option<Answer>, outcome: &'static str) {
+        if pending.client == OURSELVES {
+            if let Some(answer) = answer {
+                pending.outlet.finish(answer);
+            }
             return;
         }
-        if !read {
+        self.shared.count(pending.method, outcome, pending.started);
+        if let Some(answer) = answer
+            && !pending.outlet.finish(answer)
+        {
             self.shared.dropped("unread_response");
-        }
-        if pending.method == "initialize" && !(ok && read) {
-            // Nobody has, or can use, this session.
-            self.stop(if read { "refused" } else { "abandoned" }, self.shared.timing.grace);
         }
     }
 
     /// Fails what is overdue.
     fn time_out(&self) {
-        let now = Instant::now();
-        let (mut late, mut unanswered) = (Vec::new(), Vec::new());
-        {
-            let mut table = self.table.lock();
-            // While the client thinks about a question of the child's, the call that waits for it is not overdue.
-            let asking = table.asked.values().any(|a| a.delivered);
-            let overdue: Vec<u64> = table
-                .pending
-                .iter_mut()
-                .filter_map(|(id, p)| {
-                    if asking && !p.cancelled && p.deadline <= now {
-                        p.deadline = now + self.shared.request_limit();
-                    }
-                    (p.deadline <= now || p.hard_deadline <= now).then_some(*id)
-                })
-                .collect();
-            for id in overdue {
-                late.extend(table.pending.remove(&id).map(|p| (id, p)));
-            }
-            let over: Vec<u64> = table.asked.iter().filter(|(_, a)| a.deadline <= now).map(|(id, _)| *id).collect();
-            for id in over {
-                unanswered.extend(table.asked.remove(&id));
-            }
-        }
+        let asking = matches!(&self.behind, Behind::One(client) if client.upgrade().is_some_and(|c| c.asking()));
+        let late = self.table.lock().overdue(Instant::now(), asking, self.shared.request_limit());
         for (id, pending) in late {
+            let waited = millis(pending.started.elapsed());
             let error = match (pending.cancelled, pending.method) {
                 (true, _) => Error::Cancelled,
-                (_, "initialize") => Error::InitializeTimeout(self.shared.conf.process.start_timeout_ms),
-                _ => Error::RequestTimeout(u64::try_from(pending.started.elapsed().as_millis()).unwrap_or(u64::MAX)),
+                (_, "initialize") => Error::InitializeTimeout(waited),
+                _ => Error::RequestTimeout(waited),
             };
-            if matches!(error, Error::RequestTimeout(_)) && !pending.internal {
-                let text = format!(
-                    r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"timeout"}}}}"#
-                );
-                let _ = self.write(text.into_bytes());
+            if matches!(error, Error::RequestTimeout(_)) && pending.client != OURSELVES {
+                let _ = self.write(cancelled(id, "timeout"));
             }
             self.fail(&pending, &error);
         }
-        for asked in unanswered {
-            let why = if asked.delivered { "the client did not answer in time" } else { "no client could be asked" };
-            let _ = self.write(plain_error(Some(&asked.child_id), INTERNAL_ERROR, why));
-        }
     }
 
-    /// The proxy's own request, such as `ping`: its result as raw JSON.
+    /// The proxy's own request, such as `ping`: the whole response.
     pub async fn call(&self, method: &str, params: &str, limit: Duration) -> Result<Answer, Error> {
         let text = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"{method}","params":{params}}}"#);
-        let envelope = Envelope::parse(&text, usize::MAX).map_err(|e| Error::InitializeFailed(e.to_string()))?;
-        let (outlet, mut inlet) = super::outlet::outlet();
-        self.request(Request { envelope: &envelope, outlet, streams: false, internal: true, limit, work: None })?;
+        self.call_text(&text, limit).await
+    }
+
+    /// A request in the proxy's own name, whole, under any id.
+    pub async fn call_text(&self, text: &str, limit: Duration) -> Result<Answer, Error> {
+        let envelope = Envelope::parse(text, usize::MAX).map_err(|e| Error::InitializeFailed(e.to_string()))?;
+        let (outlet, mut inlet) = outlet();
+        self.request(Request {
+            envelope: &envelope,
+            outlet,
+            client: OURSELVES,
+            streams: false,
+            log: Log::No,
+            limit: Some(limit),
+            work: None,
+            translate: None,
+        })?;
         // The table's own deadline is the one that counts; this one only covers a loop that is about to end.
         match tokio::time::timeout(limit + self.shared.timing.shim, inlet.next()).await {
-            Ok(Some(super::outlet::Event::Final(Answer { failure: Some(error), .. }))) => Err(error),
-            Ok(Some(super::outlet::Event::Final(answer))) => Ok(answer),
+            Ok(Some(Event::Final(Answer { failure: Some(error), .. }, _))) => Err(error),
+            Ok(Some(Event::Final(answer, _))) => Ok(answer),
             Ok(_) => Err(Error::ShimLost),
-            Err(_) => Err(Error::RequestTimeout(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))),
+            Err(_) => Err(Error::RequestTimeout(millis(limit))),
         }
     }
 
     /// The proxy's own notification.
-    pub fn tell(&self, method: &str) -> Result<(), Error> {
+    pub fn say(&self, method: &str) -> Result<(), Error> {
         self.write(format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#).into_bytes())
     }
+}
+
+fn cancelled(id: u64, reason: &str) -> Vec<u8> {
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"{reason}"}}}}"#
+    )
+    .into_bytes()
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

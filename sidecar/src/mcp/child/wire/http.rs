@@ -9,7 +9,7 @@ use super::stdin::Refused;
 use crate::mcp::child::Child;
 use crate::mcp::child::lines::Line;
 use crate::mcp::error::Error;
-use crate::mcp::server::Shared;
+use crate::mcp::pool::Shared;
 use crate::mcp::wire_http::{self, Incoming, Upstream, Wire};
 use crate::outbound::resolve::System;
 

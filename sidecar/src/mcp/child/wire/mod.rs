@@ -23,7 +23,7 @@ use outrigger_protocol::config::Reach;
 
 use super::Child;
 use crate::mcp::error::Error;
-use crate::mcp::server::Shared;
+use crate::mcp::pool::Shared;
 use stdin::{Refused, Stdin};
 
 /// The sending half.

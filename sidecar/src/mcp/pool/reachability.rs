@@ -1,17 +1,16 @@
-//! Health of a server without a shim: a handshake on a connection of its own now and then, as nothing tells when such a
-//! server goes or comes.
+//! Health of a server without a shim: it is asked for its tools now and then, after a handshake if need be, as nothing
+//! tells when such a server goes or comes.
 
 use std::sync::Arc;
 
 use outrigger_protocol::status::ServerPhase;
 use tokio::time::Instant;
 
-use super::child::Child;
-use super::error::Error;
-use super::health::{INITIALIZE, interview, jitter};
-use super::server::{Info, Server};
+use super::Server;
+use super::health::{handshake, jitter};
+use crate::mcp::error::Error;
 
-/// Between two handshakes while all is well, in pings.
+/// Between two looks while all is well, in pings.
 const CHECK_PINGS: u32 = 3;
 
 /// Runs for as long as the sidecar does.
@@ -43,18 +42,6 @@ pub async fn watch(server: Arc<Server>) {
             }
         }
     }
-}
-
-async fn handshake(server: &Arc<Server>) -> Result<Info, Error> {
-    let child = Child::start(&server.shared, false, |_, _| {}).await?;
-    let talk = async {
-        let answer = child.call("initialize", INITIALIZE, server.shared.start_limit()).await?;
-        interview(&child, &answer.body).await
-    };
-    let info = talk.await;
-    child.stop("probe", server.shared.timing.probe_grace);
-    child.ended().await;
-    info
 }
 
 /// The server does not work. It stays ready for a while if it was: sidecars and their servers are rolled out too.

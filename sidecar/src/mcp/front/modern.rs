@@ -1,0 +1,136 @@
+//! Clients of the stateless revision (2026-07-28, transports): each request stands alone, and its response is its
+//! stream.
+
+use std::sync::{Arc, Weak};
+
+use axum::response::Response;
+use http::StatusCode;
+use outrigger_protocol::jsonrpc::{Envelope, Kind, member};
+use outrigger_protocol::mcp::era::Modern;
+use outrigger_protocol::mcp::meta::SUBSCRIPTION_ID;
+use outrigger_protocol::mcp::{HANDSHAKE_REVISIONS, method_label};
+use tokio::time::Instant;
+
+use super::Inbound;
+use super::refuse::{Refusal, refuse};
+use super::reply::{self, Shape};
+use crate::mcp::child::dispatch;
+use crate::mcp::child::table::{Log, Pending};
+use crate::mcp::child::{Child, Era, Request};
+use crate::mcp::client::{Behind, serial};
+use crate::mcp::error::Error;
+use crate::mcp::outlet::{Answer, Outlet, outlet};
+use crate::mcp::pool::slot::Kind as SlotKind;
+use crate::mcp::pool::{Owner, Server};
+
+/// The request of a client that may leave: then the child is told that nobody waits any more.
+pub struct Abandon {
+    child: Weak<Child>,
+    id: u64,
+}
+
+impl Abandon {
+    /// Of a request that a child knows under an id.
+    pub fn new(child: &Arc<Child>, id: u64) -> Self {
+        Self { child: Arc::downgrade(child), id }
+    }
+}
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        if let Some(child) = self.child.upgrade() {
+            // One that was answered is not there any more.
+            child.cancel(self.id, "the client closed the stream");
+        }
+    }
+}
+
+/// One message.
+pub async fn post(inbound: &Inbound<'_>, envelope: &Envelope<'_>, call: &Modern<'_>) -> Result<Response, Refusal> {
+    let Inbound { server, accept, .. } = *inbound;
+    if envelope.kind != Kind::Request {
+        // A request is cancelled by closing its stream, and nothing else that a client may say here concerns a server.
+        return Ok(reply::empty(StatusCode::ACCEPTED));
+    }
+    let id = envelope.id.map(|i| i.raw);
+    if server.ready().await.is_ok() && server.modern().await.is_ok_and(|known| !known) {
+        // Clients that know both ways fall back to `initialize` on this answer.
+        let message = format!("this server begins with initialize; supported: {}", HANDSHAKE_REVISIONS.join(", "));
+        return Err(refuse("revision", StatusCode::BAD_REQUEST, id, message));
+    }
+    let (tx, rx) = outlet();
+    let started = Instant::now();
+    match begin(server, envelope, call, &tx, accept.stream).await {
+        Ok(abandon) => Ok(reply::reply(rx, accept, Shape::Modern, None, Some(abandon), &server.shared.timing).await),
+        Err(error) => {
+            server.shared.count(method_label(&envelope.method), error.outcome(), started);
+            Ok(reply::failure(&error, server.name(), id))
+        }
+    }
+}
+
+async fn begin(
+    server: &Arc<Server>,
+    envelope: &Envelope<'_>,
+    call: &Modern<'_>,
+    outlet: &Outlet,
+    streams: bool,
+) -> Result<Abandon, Error> {
+    let shared = &server.shared;
+    if !shared.drain.accepting() {
+        return Err(Error::Draining);
+    }
+    server.opened().await?;
+    let listens = envelope.method == "subscriptions/listen";
+    // A subscription ends when its client wants it to, which no drain can wait for.
+    let work = (!listens).then(|| shared.drain.work(shared.container()));
+    server.ready().await?;
+    let (child, lease) = if server.shares() {
+        (server.slot(&SlotKind::modern()).child().await?, None)
+    } else {
+        let child = server.start(Era::Modern, || Behind::Nobody, Owner::Lease).await?;
+        child.initialized.store(true, std::sync::atomic::Ordering::Relaxed);
+        (Arc::clone(&child), Some(Lease { child, why: "done" }))
+    };
+    let request = Request {
+        envelope,
+        outlet: outlet.clone(),
+        client: serial(),
+        streams,
+        log: call.meta.log_level().map_or(Log::No, Log::From),
+        limit: (!listens).then(|| shared.request_limit()),
+        work,
+        translate: if listens || lease.is_some() {
+            Some(Box::new(move |response, pending| {
+                drop(lease);
+                Some(if listens { closing(response, pending) } else { dispatch::answer(response, &pending.client_id) })
+            }))
+        } else {
+            None
+        },
+    };
+    let id = child.request(request)?;
+    Ok(Abandon::new(&child, id))
+}
+
+/// A child of one call, which ends with it.
+struct Lease {
+    child: Arc<Child>,
+    why: &'static str,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.child.stop(self.why, self.child.grace());
+    }
+}
+
+/// The graceful end of a subscription: it names the client's own id.
+fn closing(response: &Envelope<'_>, pending: &Pending) -> Answer {
+    let tag = response.result.and_then(|r| member(r, "_meta")).and_then(|m| member(m, SUBSCRIPTION_ID));
+    let Some(tag) = tag else { return dispatch::answer(response, &pending.client_id) };
+    let mut edits = vec![(tag.range(), &*pending.client_id)];
+    edits.extend(response.id.map(|id| (id.range(), &*pending.client_id)));
+    edits.sort_by_key(|(range, _)| range.start);
+    Answer::result(outrigger_protocol::jsonrpc::splice(response.text, &edits))
+}

@@ -1,0 +1,571 @@
+//! One tool server: where it stands, its sessions, and its children.
+//!
+//! Children are [shared](slot) by clients that need nothing of each other told apart, or [owned](Owner) by one session or
+//! call. Each takes a [place](place), of which there are `maxProcesses`.
+
+pub mod health;
+pub mod hello;
+pub mod place;
+pub mod reachability;
+pub mod slot;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use outrigger_protocol::config;
+use outrigger_protocol::status::{PartStatus, ServerPhase, ServerStatus};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::child::{Child, Ending, Era};
+use super::client::{Audience, Behind};
+use super::error::{Error, tail};
+use super::metrics::Metrics;
+use super::seal::{Key as SealedKey, Seal};
+use super::session::store::Sessions;
+use super::timing::Timing;
+use super::wire_http::Upstream;
+use crate::drain::Drain;
+use hello::Hello;
+use place::{Place, Places};
+use slot::{Kind, Slot};
+
+/// Starts in a row that fail before a server counts as looping.
+pub const CRASH_LOOP_AFTER: u32 = 3;
+/// How much of a child's stderr a status message shows.
+const STATUS_TAIL: usize = 300;
+/// Between attempts to start a child while the shim still counts one that ends.
+const SHIM_FULL_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a server, its sessions and its children share.
+pub struct Shared {
+    /// From the boot document.
+    pub conf: config::Server,
+    /// Waits.
+    pub timing: Timing,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// Work in flight.
+    pub drain: Arc<Drain>,
+    /// Seals what clients carry for us.
+    pub seal: Arc<Seal>,
+    /// Clients without a session that listen for changes of the server as a whole.
+    pub listeners: Audience,
+    /// What connections to a server over HTTP share, once there is one.
+    pub upstream: OnceLock<Arc<Upstream>>,
+}
+
+impl Shared {
+    /// What connections over HTTP share; the first one makes it.
+    pub fn upstream(&self, make: impl FnOnce() -> Result<Upstream, Error>) -> Result<Arc<Upstream>, Error> {
+        if let Some(upstream) = self.upstream.get() {
+            return Ok(Arc::clone(upstream));
+        }
+        let fresh = Arc::new(make()?);
+        Ok(Arc::clone(self.upstream.get_or_init(|| fresh)))
+    }
+
+    /// Its container; empty when it is in none of this pod.
+    pub fn container(&self) -> &str {
+        self.conf.container().unwrap_or_default()
+    }
+
+    /// Time until a response; progress restarts it.
+    pub fn request_limit(&self) -> Duration {
+        Duration::from_millis(self.conf.process.request_timeout_ms.max(1))
+    }
+
+    /// Time until the answer of `initialize`.
+    pub fn start_limit(&self) -> Duration {
+        Duration::from_millis(self.conf.process.start_timeout_ms.max(1))
+    }
+
+    /// Counts a request of a client.
+    pub fn count(&self, method: &str, outcome: &str, started: Instant) {
+        let name = self.conf.name.as_str();
+        self.metrics.requests.with_label_values(&[name, method, outcome]).inc();
+        self.metrics.duration.with_label_values(&[name, method]).observe(started.elapsed().as_secs_f64());
+    }
+
+    /// Counts a message that could not be delivered.
+    pub fn dropped(&self, reason: &str) {
+        self.metrics.dropped.with_label_values(&[self.conf.name.as_str(), reason]).inc();
+    }
+}
+
+/// What a handshake and a listing told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Info {
+    /// Revision that the server answered with.
+    pub protocol_version: String,
+    /// Name and version of the server's own.
+    pub server_info: String,
+    /// Names of its tools.
+    pub tools: Vec<String>,
+}
+
+/// Which eras a server speaks, as far as that is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Eras {
+    /// Whether it knows `initialize`.
+    pub legacy: Option<bool>,
+    /// Whether it knows requests that carry all they need.
+    pub modern: Option<bool>,
+    /// All revisions that it has named.
+    pub versions: Vec<String>,
+}
+
+/// Where a server stands.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    /// The step that it has reached.
+    pub phase: ServerPhase,
+    /// Why it is not ready, one word.
+    pub reason: &'static str,
+    /// Why it is not ready, a sentence.
+    pub message: String,
+    /// Since when its shim is gone, for a server that was ready before.
+    pub lost: Option<Instant>,
+    /// From the last handshake.
+    pub info: Option<Info>,
+}
+
+/// Whose a child is.
+#[derive(Clone)]
+pub enum Owner {
+    /// Nobody's: it is asked about the other era, and its end says nothing about the server.
+    Probe,
+    /// Nobody's: it does one handshake and ends.
+    Check,
+    /// That of all clients of a slot.
+    Slot(Weak<Slot>),
+    /// A session's.
+    Session(SealedKey),
+    /// That of one call at a time.
+    Lease,
+}
+
+/// A living child.
+struct Member {
+    child: Arc<Child>,
+    owner: Owner,
+}
+
+/// See the module.
+pub struct Server {
+    /// What its children need of it.
+    pub shared: Arc<Shared>,
+    /// Where it stands.
+    pub health: watch::Sender<Health>,
+    /// Which eras it speaks.
+    pub eras: watch::Sender<Eras>,
+    /// Wakes the prober: children fail to start.
+    pub failing: Notify,
+    /// Its sessions.
+    pub sessions: Sessions,
+    slots: Mutex<HashMap<Kind, Arc<Slot>>>,
+    members: Mutex<Vec<Member>>,
+    places: Places,
+    failed_starts: AtomicU32,
+    crashes: AtomicU64,
+    last_exit: Mutex<String>,
+    last_error: Mutex<String>,
+    /// The last handshake got no answer in time.
+    hung: AtomicBool,
+    me: Weak<Self>,
+}
+
+impl Server {
+    /// Knows its configuration; nothing runs yet.
+    pub fn new(shared: Shared) -> Arc<Self> {
+        let shared = Arc::new(shared);
+        let eras = match shared.conf.era {
+            config::Era::Auto => Eras::default(),
+            config::Era::Legacy => Eras { legacy: Some(true), modern: Some(false), ..Eras::default() },
+            config::Era::Modern => Eras { legacy: Some(false), modern: Some(true), ..Eras::default() },
+        };
+        Arc::new_cyclic(|me| Self {
+            health: watch::Sender::new(Health {
+                reason: "ShimUnreachable",
+                message: "the tool container was not reached yet".into(),
+                ..Health::default()
+            }),
+            eras: watch::Sender::new(eras),
+            failing: Notify::new(),
+            sessions: Sessions::new(Arc::clone(&shared)),
+            slots: Mutex::default(),
+            members: Mutex::default(),
+            places: Places::new(shared.conf.process.max_processes),
+            failed_starts: AtomicU32::new(0),
+            crashes: AtomicU64::new(0),
+            last_exit: Mutex::default(),
+            last_error: Mutex::default(),
+            hung: AtomicBool::new(false),
+            me: me.clone(),
+            shared,
+        })
+    }
+
+    /// Name of the MCPServer.
+    pub fn name(&self) -> &str {
+        &self.shared.conf.name
+    }
+
+    /// What `/status` says.
+    pub fn status(&self) -> ServerStatus {
+        let health = self.health.borrow().clone();
+        let in_grace = health.lost.is_some_and(|t| t.elapsed() < self.shared.timing.restart_grace);
+        let up = match health.phase {
+            ServerPhase::Ready => true,
+            ServerPhase::CrashLoop => false,
+            ServerPhase::Connect | ServerPhase::Spawn | ServerPhase::Initialize => in_grace,
+        };
+        let part = if !up {
+            PartStatus { ready: false, reason: health.reason.into(), message: health.message }
+        } else if let Some(pid) = self.stalled() {
+            let message = format!("the server's process {pid} does not answer pings");
+            PartStatus { ready: false, reason: "Stalled".into(), message }
+        } else {
+            PartStatus { ready: true, ..PartStatus::default() }
+        };
+        let info = health.info.unwrap_or_default();
+        let eras = self.eras.borrow().clone();
+        let metrics = &self.shared.metrics;
+        ServerStatus {
+            name: self.name().into(),
+            required: self.shared.conf.required,
+            phase: health.phase,
+            part,
+            protocol_version: info.protocol_version,
+            server_info: info.server_info,
+            tools: info.tools,
+            processes: u32::try_from(metrics.children.with_label_values(&[self.name()]).get()).unwrap_or(0),
+            crashes: self.crashes.load(Ordering::Relaxed),
+            last_exit: self.last_exit.lock().clone(),
+            era: match (eras.legacy, eras.modern) {
+                (Some(true), Some(true)) => "dual",
+                (_, Some(true)) => "modern",
+                (Some(true), _) => "legacy",
+                _ => "",
+            }
+            .into(),
+            versions: eras.versions,
+            last_error: self.last_error.lock().clone(),
+            restarts: metrics.shim_restarts.with_label_values(&[self.name()]).get(),
+        }
+    }
+
+    /// Process id of a child that misses its pings.
+    fn stalled(&self) -> Option<u32> {
+        let members = self.members.lock();
+        let missed = |m: &&Member| m.child.missed_pings.load(Ordering::Relaxed) >= health::STALLED_AFTER;
+        members.iter().find(missed).map(|m| m.child.pid)
+    }
+
+    /// Living children and whose they are.
+    fn children(&self) -> Vec<(Arc<Child>, Owner)> {
+        self.members.lock().iter().map(|m| (Arc::clone(&m.child), m.owner.clone())).collect()
+    }
+
+    /// The slot of clients of one kind.
+    pub fn slot(&self, kind: &Kind) -> Arc<Slot> {
+        let mut slots = self.slots.lock();
+        if let Some(slot) = slots.get(kind) {
+            return Arc::clone(slot);
+        }
+        // Kinds are the clients' to choose: those that nobody uses are forgotten.
+        slots.retain(|_, slot| !slot.unused());
+        let slot = Slot::new(kind.clone(), self.me.clone());
+        slots.insert(kind.clone(), Arc::clone(&slot));
+        slot
+    }
+
+    /// Whether clients may share a child at all.
+    pub fn shares(&self) -> bool {
+        self.shared.conf.process.sharing != config::Sharing::PerSession
+    }
+
+    /// Waits until the container may get new work.
+    pub async fn opened(&self) -> Result<(), Error> {
+        let (drain, container) = (&self.shared.drain, self.shared.container());
+        if !drain.held(container) {
+            return Ok(());
+        }
+        tokio::time::timeout(self.shared.timing.held, drain.opened(container))
+            .await
+            .map_err(|_| Error::NotReady("its container is being restarted".into()))
+    }
+
+    /// Waits until a handshake was done, at most as long as a start may take.
+    pub async fn ready(&self) -> Result<(), Error> {
+        if self.health.borrow().phase == ServerPhase::Ready {
+            return Ok(());
+        }
+        let mut health = self.health.subscribe();
+        let settled = health.wait_for(|h| {
+            matches!(h.phase, ServerPhase::Ready | ServerPhase::CrashLoop)
+                || matches!(h.reason, "ShimVersionMismatch" | "FdPassingRefused")
+        });
+        let settled = tokio::time::timeout(self.shared.start_limit(), settled).await;
+        let phase = settled.ok().and_then(Result::ok).map(|h| h.phase);
+        let health = self.health.borrow();
+        match phase {
+            Some(ServerPhase::Ready) => Ok(()),
+            Some(ServerPhase::CrashLoop) => Err(Error::CrashLoop(health.message.clone())),
+            _ => Err(Error::NotReady(format!("{} ({})", health.message, health.reason))),
+        }
+    }
+
+    /// Whether the server speaks the stateless revision; waits until that is known.
+    pub async fn modern(&self) -> Result<bool, Error> {
+        if let Some(known) = self.eras.borrow().modern {
+            return Ok(known);
+        }
+        let mut eras = self.eras.subscribe();
+        let known = tokio::time::timeout(self.shared.start_limit(), eras.wait_for(|e| e.modern.is_some())).await;
+        match known {
+            Ok(Ok(eras)) => Ok(eras.modern == Some(true)),
+            _ => Err(Error::NotReady("which revisions it speaks is not known yet".into())),
+        }
+    }
+
+    /// Whether the server speaks the handshake revisions: so, unless it is known not to.
+    pub fn legacy(&self) -> bool {
+        self.eras.borrow().legacy != Some(false)
+    }
+
+    /// Starts a child in a place of its own. Nothing is said to it yet.
+    pub async fn start(&self, era: Era, behind: impl Fn() -> Behind, owner: Owner) -> Result<Arc<Child>, Error> {
+        let mut place = Some(self.place().await?);
+        let deadline = Instant::now() + self.shared.timing.place;
+        loop {
+            // The shim counts the children of a sidecar before this one, too, which take a moment to end.
+            let held = Arc::new(Mutex::new(place.take()));
+            let (server, inner) = (self.me.clone(), Arc::clone(&held));
+            let started = Child::start(&self.shared, era, behind(), move |child, ending| {
+                drop(inner.lock().take());
+                if let Some(server) = server.upgrade() {
+                    server.child_ended(child, ending);
+                }
+            })
+            .await;
+            match started {
+                Err(Error::TooManyProcesses(_)) if Instant::now() < deadline => place = held.lock().take(),
+                Err(error) => {
+                    if let Error::SpawnFailed(message) = &error {
+                        self.start_failed(&error, message);
+                    }
+                    return Err(error);
+                }
+                Ok(child) => {
+                    self.members.lock().push(Member { child: Arc::clone(&child), owner });
+                    // It may have ended before it stood in the list.
+                    if child.ending().is_some() {
+                        self.forget(&child);
+                    }
+                    return Ok(child);
+                }
+            }
+            tokio::time::sleep(SHIM_FULL_PAUSE).await;
+        }
+    }
+
+    /// A place for a child. Waits for one that is about to become free, and ends what was not used for long if none is.
+    async fn place(&self) -> Result<Place, Error> {
+        if let Some(place) = self.places.take() {
+            return Ok(place);
+        }
+        if !self.leaving() && !self.evict() {
+            return Err(Error::TooManySessions(self.places.most()));
+        }
+        self.places.wait(self.shared.timing.place).await.ok_or_else(|| Error::TooManySessions(self.places.most()))
+    }
+
+    /// Whether a child is on its way out.
+    fn leaving(&self) -> bool {
+        let members = self.members.lock();
+        // One that has a place and is not in the list is just being started or has just ended.
+        members.len() < self.places.most()
+            || members.iter().any(|m| !m.child.living() || matches!(m.owner, Owner::Probe | Owner::Check))
+    }
+
+    /// Makes room: first what nobody uses, then the session that was not used for longest, then a shared child whose
+    /// clients all pause; they get another one when they go on.
+    fn evict(&self) -> bool {
+        let idle = |m: &&Member| m.child.table.lock().in_flight() == 0;
+        let unused: Vec<Arc<Child>> = {
+            let members = self.members.lock();
+            let unused = members.iter().filter(idle).filter(|m| match &m.owner {
+                Owner::Lease => true,
+                Owner::Slot(slot) => slot.upgrade().is_none_or(|s| s.unused_but_for_its_child()),
+                Owner::Probe | Owner::Check | Owner::Session(_) => false,
+            });
+            unused.map(|m| Arc::clone(&m.child)).collect()
+        };
+        if let Some(child) = unused.iter().max_by_key(|c| c.idle()) {
+            child.stop("evicted", self.shared.timing.grace);
+            return true;
+        }
+        if self.sessions.evict(|s| s.own_child().is_some()) {
+            return true;
+        }
+        let pausing: Vec<Arc<Child>> = {
+            let members = self.members.lock();
+            let pausing = members.iter().filter(idle).filter(
+                |m| matches!(&m.owner, Owner::Slot(slot) if slot.upgrade().is_some_and(|s| s.pausing(self.shared.timing.evict_idle))),
+            );
+            pausing.map(|m| Arc::clone(&m.child)).collect()
+        };
+        let oldest = pausing.into_iter().max_by_key(|c| c.idle());
+        if let Some(child) = &oldest {
+            child.stop("evicted", self.shared.timing.grace);
+        }
+        oldest.is_some()
+    }
+
+    /// Ends what was idle for too long: sessions, and children that nobody uses.
+    pub fn expire(&self) {
+        let limit = Duration::from_millis(self.shared.conf.process.idle_timeout_ms);
+        self.sessions.expire(limit);
+        for (child, owner) in self.children() {
+            let unused = match owner {
+                Owner::Lease => true,
+                Owner::Slot(slot) => slot.upgrade().is_none_or(|s| s.unused_but_for_its_child()),
+                Owner::Probe | Owner::Check | Owner::Session(_) => false,
+            };
+            if unused && child.table.lock().in_flight() == 0 && child.idle() >= limit {
+                child.stop("idle", self.shared.timing.grace);
+            }
+        }
+    }
+
+    fn forget(&self, child: &Arc<Child>) -> Option<Owner> {
+        let mut members = self.members.lock();
+        let at = members.iter().position(|m| Arc::ptr_eq(&m.child, child))?;
+        Some(members.swap_remove(at).owner)
+    }
+
+    fn child_ended(&self, child: &Arc<Child>, ending: &Ending) {
+        let owner = self.forget(child);
+        if let Some(Owner::Session(key)) = &owner {
+            let why = match ending {
+                Ending::Asked(why) => why,
+                Ending::Own(_) => "child_ended",
+            };
+            self.sessions.end(key, why);
+        }
+        if let Some(Owner::Slot(slot)) = &owner
+            && let Some(slot) = slot.upgrade()
+        {
+            slot.lost(child, ending);
+        }
+        let Ending::Own(error) = ending else { return };
+        *self.last_error.lock() = describe(error);
+        if matches!(error, Error::ShimLost) {
+            return;
+        }
+        self.crashes.fetch_add(1, Ordering::Relaxed);
+        let exit = match error {
+            Error::ChildExited(exit) => exit.to_string(),
+            other => other.to_string(),
+        };
+        self.last_exit.lock().clone_from(&exit);
+        if !child.initialized.load(Ordering::Relaxed) && !matches!(owner, Some(Owner::Probe)) {
+            self.start_failed(error, &describe(error));
+        }
+    }
+
+    /// A child that did not get through its handshake.
+    pub fn start_failed(&self, error: &Error, message: &str) {
+        self.shared.metrics.child_start_failures.with_label_values(&[self.name(), error.reason()]).inc();
+        message.clone_into(&mut self.last_error.lock());
+        let failed = self.failed_starts.fetch_add(1, Ordering::Relaxed) + 1;
+        if failed >= CRASH_LOOP_AFTER {
+            self.health.send_modify(|h| {
+                h.phase = ServerPhase::CrashLoop;
+                h.reason = error.reason();
+                h.message = format!("{failed} starts in a row failed: {message}");
+            });
+            self.failing.notify_one();
+        }
+    }
+
+    /// A child that lives but refuses its handshake.
+    pub fn refused(&self, error: &Error) {
+        self.start_failed(error, &describe(error));
+    }
+
+    /// A child runs and is about to do its handshake.
+    pub fn child_started(&self) {
+        if self.failed_starts() >= CRASH_LOOP_AFTER {
+            return;
+        }
+        let (reason, message) = if self.hung.load(Ordering::Relaxed) {
+            ("InitializeTimeout", "did not answer initialize in time, was started again and has not answered yet")
+        } else {
+            ("Initializing", "the server has not answered initialize yet")
+        };
+        self.health.send_if_modified(|h| {
+            let open = h.phase != ServerPhase::Ready;
+            if open {
+                h.phase = ServerPhase::Initialize;
+                h.reason = reason;
+                h.message = message.into();
+            }
+            open
+        });
+    }
+
+    /// It was a question in the wrong era that failed, not the server.
+    pub fn forgive(&self) {
+        self.failed_starts.store(0, Ordering::Relaxed);
+        self.last_error.lock().clear();
+    }
+
+    /// Starts in a row that failed.
+    pub fn failed_starts(&self) -> u32 {
+        self.failed_starts.load(Ordering::Relaxed)
+    }
+
+    /// The container is another one: what was found out before says nothing about it.
+    pub fn forget_container(&self) {
+        self.failed_starts.store(0, Ordering::Relaxed);
+        if self.shared.conf.era == config::Era::Auto {
+            self.eras.send_replace(Eras::default());
+        }
+    }
+
+    /// A handshake was done.
+    pub fn handshake_done(&self, info: Info) {
+        self.failed_starts.store(0, Ordering::Relaxed);
+        self.health.send_replace(Health { phase: ServerPhase::Ready, info: Some(info), ..Health::default() });
+    }
+
+    /// What a handshake in an era told.
+    pub fn learned(&self, hello: &Hello) {
+        self.eras.send_modify(|eras| {
+            match hello.era {
+                Era::Legacy => eras.legacy = Some(true),
+                Era::Modern => eras.modern = Some(true),
+            }
+            for version in &hello.versions {
+                if !eras.versions.contains(version) && eras.versions.len() < hello::MAX_VERSIONS {
+                    eras.versions.push(version.clone());
+                }
+            }
+        });
+    }
+}
+
+/// A failure with the end of what the server wrote to stderr, for a status message.
+pub fn describe(error: &Error) -> String {
+    match error {
+        Error::ChildExited(exit) if !exit.tail.trim().is_empty() => {
+            format!("{error}; stderr ends with: {}", tail(exit.tail.trim(), STATUS_TAIL))
+        }
+        other => other.to_string(),
+    }
+}
