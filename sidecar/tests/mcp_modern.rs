@@ -7,6 +7,7 @@ mod mcp_support;
 use http::StatusCode;
 use mcp_eras::{Bed, MODERN, borrowed, headers_of, modern, text};
 use mcp_support::eventually;
+use outrigger_protocol::config::Sharing;
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -211,7 +212,7 @@ async fn a_server_of_both_eras_is_used_in_that_of_each_client() {
 
 #[tokio::test]
 async fn a_server_that_ends_on_anything_but_a_handshake_is_none_the_worse() {
-    let bed = Bed::with(&["--era", "legacy", "--fragile"], mcp_support::Setup::default()).await;
+    let bed = Bed::with(&["--era", "legacy", "--fragile"], Sharing::Auto).await;
     let status = bed.rig.status();
     assert_eq!((status.crashes, status.part.ready), (0, true), "{status:?}");
     let session = bed.session(json!({})).await;

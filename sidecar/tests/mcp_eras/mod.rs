@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use outrigger_protocol::config::{Process, Sharing};
+use outrigger_protocol::config::{Era, Process, Sharing};
 use serde_json::{Value, json};
 
 use crate::mcp_support::{PATIENCE, Rig, Setup, Shim};
@@ -25,15 +25,19 @@ pub struct Bed {
 
 impl Bed {
     pub async fn new(era: &str) -> Self {
-        Self::with(&["--era", era], Setup::default()).await
+        Self::sharing(era, Sharing::Auto).await
     }
 
     pub async fn sharing(era: &str, sharing: Sharing) -> Self {
-        let setup = Setup { process: Process { sharing, ..Process::default() }, ..Setup::default() };
-        Self::with(&["--era", era], setup).await
+        Self::with(&["--era", era], sharing).await
     }
 
-    pub async fn with(args: &[&str], setup: Setup) -> Self {
+    pub async fn with(args: &[&str], sharing: Sharing) -> Self {
+        let process = Process { sharing, ..Process::default() };
+        Self::set_up(args, Setup { era: Era::Auto, process, ..Setup::default() }).await
+    }
+
+    pub async fn set_up(args: &[&str], setup: Setup) -> Self {
         let max = setup.process.max_processes;
         let mut rig = Rig::without_shim(setup).await;
         let command: Vec<&str> = ["python3", SERVER].iter().chain(args).copied().collect();
