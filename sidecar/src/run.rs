@@ -156,13 +156,12 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
     );
     tasks.spawn(live.follow(stop.clone()));
     tasks.spawn(skills.follow(stop.clone()));
-    match &service {
-        Some(service) => tasks.spawn(serve(public_listener, service.served(), metrics.clone(), stop)),
-        None => {
-            let tools = tools::router(&context, servers.router()).map_err(|e| part(&e))?;
-            tasks.spawn(serve(public_listener, tools, metrics.clone(), stop))
-        }
-    };
+    if let Some(service) = &service {
+        tasks.spawn(serve(public_listener, service.served(), metrics.clone(), stop));
+    } else {
+        let public = tools::router(&context, servers.router()).map_err(|e| part(&e))?;
+        tasks.spawn(serve(public_listener, public, metrics.clone(), stop));
+    }
     // The admin port outlives the others: probes and drain hooks need it to the end.
     let admin_stop = CancellationToken::new();
     let admin_router = admin::router(context.clone(), health);

@@ -74,7 +74,7 @@ impl Fixture {
         };
         let router = Router::new().route("/mcp", any(answer)).with_state(fixture.clone());
         tokio::spawn(async move {
-            axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await.unwrap()
+            axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await.unwrap();
         });
         fixture
     }
