@@ -145,13 +145,7 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
     let servers = mcp::Servers::start(&context);
     let tasks = TaskTracker::new();
     let stop = context.shutdown.clone();
-    let (service, public) = if has_agent {
-        let service = agent(&context, &skills, &servers, &metrics, &tasks).await?;
-        let public = service.router();
-        (Some(service), public)
-    } else {
-        (None, tools::router(&context, servers.router()).map_err(|e| part(&e))?)
-    };
+    let service = if has_agent { Some(agent(&context, &skills, &servers, &metrics, &tasks).await?) } else { None };
     let health = Health::new(
         context.clone(),
         Arc::clone(&live),
@@ -162,7 +156,12 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
     );
     tasks.spawn(live.follow(stop.clone()));
     tasks.spawn(skills.follow(stop.clone()));
-    tasks.spawn(serve(public_listener, public, metrics.clone(), stop));
+    if let Some(service) = &service {
+        tasks.spawn(serve(public_listener, service.served(), metrics.clone(), stop));
+    } else {
+        let public = tools::router(&context, servers.router()).map_err(|e| part(&e))?;
+        tasks.spawn(serve(public_listener, public, metrics.clone(), stop));
+    }
     // The admin port outlives the others: probes and drain hooks need it to the end.
     let admin_stop = CancellationToken::new();
     let admin_router = admin::router(context.clone(), health);

@@ -6,7 +6,6 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::response::Response;
 use futures::future::BoxFuture;
 use http::Request;
@@ -71,7 +70,11 @@ pub struct Listener {
 }
 
 /// Serves until shutdown, then lets requests under way end for [`GRACEFUL`].
-pub async fn serve(listener: Listener, router: Router, metrics: Metrics, shutdown: CancellationToken) {
+pub async fn serve<S>(listener: Listener, served: S, metrics: Metrics, shutdown: CancellationToken)
+where
+    S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
     let Listener { name, socket, max_connections } = listener;
     let places = Arc::new(Semaphore::new(max_connections));
     let protocols = Arc::new(Protocols::new());
@@ -98,7 +101,7 @@ pub async fn serve(listener: Listener, router: Router, metrics: Metrics, shutdow
         let open = metrics.connections.with_label_values(&[name]);
         open.inc();
         let peer = crate::a2a::card::peer(peer.ip());
-        let service = router.clone().map_request(move |mut request: Request<Incoming>| {
+        let service = served.clone().map_request(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(peer);
             request
         });

@@ -373,6 +373,47 @@ async fn streams_are_bounded_per_task_and_caller() {
 }
 
 #[tokio::test]
+async fn a_hundred_connections_that_break_off_leave_nothing() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    const MANY: usize = 100;
+    let (handler, senders) = told().await;
+    let limits = Limits { max_streams_per_task: u32::try_from(MANY).unwrap(), ..Limits::default() };
+    let front = Front::streaming_with(&handler, limits, quick());
+    let (url, _server) = a2a_support::serve(front.service.router()).await;
+    let address = url.strip_prefix("http://").unwrap().to_owned();
+    let mut params = message("hi");
+    params["configuration"] = json!({"returnImmediately": true});
+    let id = front.call("SendMessage", params).await["result"]["task"]["id"].as_str().unwrap().to_owned();
+    until("the turn", || senders.lock().len() == 1).await;
+    let streams = || front.metric("outrigger_a2a_streams_open", &[]);
+    // Twice: places that were not given back would be missing the second time.
+    for round in 1..=2 {
+        let mut open = Vec::new();
+        for _ in 0..MANY {
+            let mut socket = tokio::net::TcpStream::connect(&address).await.unwrap();
+            let request = format!("GET /tasks/{id}:subscribe HTTP/1.1\r\nhost: {address}\r\na2a-version: 1.0\r\n\r\n");
+            socket.write_all(request.as_bytes()).await.unwrap();
+            let mut head = [0; 15];
+            tokio::time::timeout(PATIENCE, socket.read_exact(&mut head)).await.unwrap().unwrap();
+            assert_eq!(&head, b"HTTP/1.1 200 OK");
+            open.push(socket);
+        }
+        assert_eq!(streams(), MANY as u64);
+        // What is not read makes the end of each connection a reset.
+        senders.lock()[0].send(json!({"status": format!("round {round}")})).unwrap();
+        drop(open);
+        until("all are let go", || streams() == 0).await;
+        let gone = front.metric("outrigger_a2a_streams_ended_total", &[("reason", "client_gone")]);
+        assert_eq!(gone, (MANY * round) as u64);
+    }
+    senders.lock()[0].send(json!({"state": "completed", "text": "done"})).unwrap();
+    until("the end of the turn", || front.metric("outrigger_a2a_tasks", &[("state", "completed")]) == 1).await;
+    let task = front.get(&id).await;
+    assert_eq!(task["artifacts"][0]["parts"][0]["text"], "done", "{task}");
+    until("no turn is left", || front.metric("outrigger_a2a_turns_in_flight", &[]) == 0).await;
+}
+
+#[tokio::test]
 async fn a_caller_that_disconnects_cancels_only_where_that_is_wanted() {
     let (handler, senders) = told().await;
     let front = Front::streaming(&handler);

@@ -74,7 +74,7 @@ impl Fixture {
         };
         let router = Router::new().route("/mcp", any(answer)).with_state(fixture.clone());
         tokio::spawn(async move {
-            axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await.unwrap()
+            axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await.unwrap();
         });
         fixture
     }
@@ -351,12 +351,12 @@ async fn a_stream_that_ends_without_a_response_fails_the_call_alone() {
 
 #[tokio::test]
 async fn requests_without_a_handshake_carry_their_headers_and_no_session() {
-    let fixture = Fixture::start(|got, _| match got.called() {
-        "tools/call" => json_body(&result(got, &json!({"resultType": "complete"}))),
-        _ => {
-            let error = json!({"jsonrpc": "2.0", "id": got.body["id"], "error": {"code": -32601, "message": "no"}});
-            (StatusCode::NOT_FOUND, json_body(&error)).into_response()
+    let fixture = Fixture::start(|got, _| {
+        if got.called() == "tools/call" {
+            return json_body(&result(got, &json!({"resultType": "complete"})));
         }
+        let error = json!({"jsonrpc": "2.0", "id": got.body["id"], "error": {"code": -32601, "message": "no"}});
+        (StatusCode::NOT_FOUND, json_body(&error)).into_response()
     })
     .await;
     let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
@@ -371,9 +371,12 @@ async fn requests_without_a_handshake_carry_their_headers_and_no_session() {
     assert_eq!(client.message().await["error"]["code"], -32601, "the server's own words for a status of 404");
 }
 
+/// Name, answer, reason, words of the message.
+type Refusal = (&'static str, fn() -> Response, &'static str, &'static str);
+
 #[tokio::test]
 async fn refusals_explain() {
-    let cases: [(&str, fn() -> Response, &str, &str); 6] = [
+    let cases: [Refusal; 6] = [
         (
             "redirect",
             || (StatusCode::FOUND, [("location", "https://elsewhere/")]).into_response(),

@@ -19,7 +19,7 @@ use outrigger_protocol::a2a::raw::Raw;
 use outrigger_protocol::a2a::state::State;
 use outrigger_protocol::a2a::task::{Artifact, ArtifactUpdate, Change, Task};
 use outrigger_protocol::config::{Limits, Live, Push};
-use outrigger_sidecar::a2a::call::{Answer, Call, Caller};
+use outrigger_sidecar::a2a::call::{Answer, Call, Caller, Used};
 use outrigger_sidecar::a2a::ids::Trace;
 use outrigger_sidecar::a2a::metrics::Metrics as StoreMetrics;
 use outrigger_sidecar::a2a::push::{Configs, Metrics, Outlet, Sender, Timing};
@@ -124,6 +124,7 @@ fn call(caller: Caller, dialect: Dialect) -> Call {
         extensions: Vec::new(),
         idempotency_key: None,
         last_event_id: None,
+        used: Used::default(),
     }
 }
 

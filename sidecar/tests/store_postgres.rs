@@ -221,3 +221,35 @@ async fn the_tasks_of_a_process_that_released_its_lease_are_orphans_at_once() {
     assert_eq!(successor.orphans(10).await.unwrap(), [made]);
     assert!(LEASE > Duration::from_secs(1));
 }
+
+#[tokio::test]
+async fn the_line_to_the_database_is_secret_and_its_other_end_proved() {
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tls");
+    let Some((server, port)) = Server::start_tls(&fixtures).await else { return };
+    let place = |host: &str, mode: &str, authority: bool| Place {
+        url: format!("postgres://tester@{host}:{port}/postgres?sslmode={mode}"),
+        schema: "tls".into(),
+        ca_file: authority.then(|| fixtures.join("ca.pem")),
+        pod: "pod".into(),
+    };
+    for (host, mode, authority, good) in [
+        ("127.0.0.1", "verify-full", true, true),
+        ("localhost", "verify-full", true, true),
+        ("127.0.0.1", "require", true, true),
+        // Nobody public vouches for it.
+        ("127.0.0.1", "verify-full", false, false),
+        // The server wants TLS.
+        ("127.0.0.1", "disable", false, false),
+    ] {
+        let store = replica(place(host, mode, authority));
+        let got = timeout(PATIENCE, store.renew()).await.expect("an answer");
+        assert_eq!(got.is_ok(), good, "{host} {mode} {authority}: {got:?}");
+        if good {
+            let secret = "SELECT bool_and(s.ssl) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid)
+                WHERE a.application_name = 'outrigger'";
+            let row = server.connect().await.query_one(secret, &[]).await.unwrap();
+            assert_eq!(row.get::<_, Option<bool>>(0), Some(true), "{host} {mode}");
+        }
+        drop(store);
+    }
+}

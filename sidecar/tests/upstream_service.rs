@@ -176,6 +176,43 @@ async fn an_order_through_the_sidecar_in_every_binding_and_version_behind_it() {
 }
 
 #[tokio::test]
+async fn the_agent_learns_who_asks_and_which_of_its_tasks_are_meant() {
+    for way in Way::all() {
+        let hold = Arc::new(Semaphore::new(0));
+        let agent = Agent::start(way, move |o, p| seller(o, &p, &hold)).await;
+        let (ctx, metrics) = Side::context(agent.port);
+        let (live, rx) = tokio::sync::watch::channel(Arc::clone(&ctx.live.borrow()));
+        let ctx = Context { live: rx, ..ctx };
+        live.send_modify(|live| {
+            Arc::make_mut(live).card["capabilities"] =
+                json!({"extensions": [{"uri": "urn:used"}, {"uri": "urn:unused"}]});
+        });
+        let store = Arc::new(Memory::new(ctx.live.clone(), metrics.clone()));
+        let side = Side::on(ctx, metrics, store);
+        let sold = order(&side, &format!("{way:?}")).await;
+        let mut next = message("burger");
+        next["message"]["referenceTaskIds"] = json!([sold["id"], "their-other-task"]);
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": next}).to_string();
+        let request = Request::post("/")
+            .header("content-type", "application/json")
+            .header("a2a-version", "1.0")
+            .header("a2a-extensions", "urn:used, urn:unused, urn:undeclared")
+            .header("outrigger-caller", "{\"anonymous\":false,\"subject\":\"forged\"}")
+            .body(Body::from(body))
+            .unwrap();
+        let answer = tokio::time::timeout(PATIENCE, side.service.router().oneshot(request)).await.unwrap().unwrap();
+        assert_eq!(answer.headers()["a2a-extensions"], "urn:used", "{way:?}: what the agent says");
+        let callers = agent.callers.lock().clone();
+        assert!(!callers.is_empty() && callers.iter().all(|c| c == "{\"anonymous\":true}"), "{way:?}: {callers:?}");
+        let got = agent.got(Operation::SendStreamingMessage).pop().unwrap();
+        // The proto of 0.3 has no such field.
+        let told = (way.binding, way.version) != (Binding::Grpc, "0.3");
+        let want = if told { json!(["their-task"]) } else { Value::Null };
+        assert_eq!(got.params["message"]["referenceTaskIds"], want, "{way:?}: {}", got.params);
+    }
+}
+
+#[tokio::test]
 async fn the_agents_own_card_fills_ours() {
     let agent = Agent::start(JSONRPC, |_, p| unknown(&p)).await;
     let (mut ctx, metrics) = Side::context(agent.port);

@@ -180,7 +180,7 @@ async fn round(settings: &Settings, case: Case, pods: &mut [Pod], at: u64) -> Re
     };
     let (mut witness, mut follower, task) = spawn_blocking(begin).await??;
 
-    let dead = if case == Case::Serving { 1 } else { 0 };
+    let dead = usize::from(case == Case::Serving);
     pods[dead].sidecar.kill()?;
     let killed = Instant::now();
     if case.alone() {

@@ -66,15 +66,11 @@ pub async fn section(settings: &Settings) -> Result<Section> {
         let limits = Limits { heartbeat_ms: u64::try_from(HEARTBEAT.as_millis())?, ..Limits::default() };
         let pod = Pod::with(settings, Options { limits, ..Options::default() }).await?;
         let (place, pid) = (pod.a2a(), pod.sidecar.id());
-        let measured = if shared {
-            over_h2(&place, pid, count).await
-        } else {
-            tokio::task::spawn_blocking(move || over_h1(&place, pid, count)).await?
-        };
+        let measured = if shared { over_h2(&place, pid, count).await } else { over_h1(&place, pid, count).await };
         let m = measured.with_context(|| format!("streams over {name}"))?;
         killed.extend(pod.stop().await?);
         let each = |after: u64| after.saturating_sub(m.before) / count as u64;
-        let kib = |bytes: u64| format!("{}.{}", bytes >> 10, (bytes & 1023) * 10 >> 10);
+        let kib = |bytes: u64| format!("{}.{}", bytes >> 10, ((bytes & 1023) * 10) >> 10);
         let ways = if shared { format!(", {} connections", count.div_ceil(PER_CONNECTION)) } else { String::new() };
         table.row([
             format!("{} over {name}{ways}", whole(f64::from(settings.streams))),
@@ -124,7 +120,25 @@ fn cancel(place: &Place, tasks: &[String]) -> Result<()> {
     tasks.iter().try_for_each(|task| caller.call("CancelTask", &json!({"id": task})).map(drop))
 }
 
-fn over_h1(place: &Place, pid: u32, count: usize) -> Result<Measured> {
+async fn over_h1(place: &Place, pid: u32, count: usize) -> Result<Measured> {
+    let there = place.clone();
+    let opened = tokio::task::spawn_blocking(move || open_h1(&there, pid, count)).await??;
+    let (tasks, mut streams, mut measured) = opened;
+    tokio::time::sleep(QUIET).await;
+    measured.quiet = procfs::memory(pid)?.resident;
+    let there = place.clone();
+    let end = move || {
+        cancel(&there, &tasks)?;
+        for (number, stream) in streams.iter_mut().enumerate() {
+            ended(stream).with_context(|| format!("stream {number} at its end"))?;
+        }
+        anyhow::Ok(())
+    };
+    tokio::task::spawn_blocking(end).await??;
+    Ok(measured)
+}
+
+fn open_h1(place: &Place, pid: u32, count: usize) -> Result<(Vec<String>, Vec<Stream>, Measured)> {
     let tasks = tasks(place)?;
     let before = procfs::memory(pid)?.resident;
     let began = Instant::now();
@@ -137,13 +151,7 @@ fn over_h1(place: &Place, pid: u32, count: usize) -> Result<Measured> {
         streams.push(stream);
     }
     let (took, open) = (began.elapsed(), procfs::memory(pid)?.resident);
-    std::thread::sleep(QUIET);
-    let quiet = procfs::memory(pid)?.resident;
-    cancel(place, &tasks)?;
-    for (number, stream) in streams.iter_mut().enumerate() {
-        ended(stream).with_context(|| format!("stream {number} at its end"))?;
-    }
-    Ok(Measured { before, open, quiet, took })
+    Ok((tasks, streams, Measured { before, open, quiet: open, took }))
 }
 
 fn ended(stream: &mut Stream) -> Result<()> {

@@ -13,7 +13,7 @@ import threading
 import time
 
 ADMIN_PORT, LOCAL_PORT = 19464, 19900
-START, STOP, PATIENCE = 60, 20, 10
+START, STOP, PATIENCE = 40, 20, 10
 MAX_PROCESSES = 64
 
 
@@ -44,10 +44,11 @@ class Site(http.server.BaseHTTPRequestHandler):
 
 
 class Pod:
-    """Started on entry, ended on exit; `servers` are commands by name. Its ports are those of every sidecar: one at a time."""
+    """Started on entry, ended on exit; `servers` are commands by name, and `http` has the port and path of those that need no shim.
+    Its ports are those of every sidecar: one at a time."""
 
-    def __init__(self, name, servers, eras=None):
-        self.name, self.servers, self.eras = name, servers, eras or {}
+    def __init__(self, name, servers, http=None):
+        self.name, self.servers, self.http = name, servers, http or {}
         self.logs = pathlib.Path(os.environ["MCP_LOGS"])
         self.children, self.dead = [], {}
 
@@ -71,15 +72,20 @@ class Pod:
             "servers": [
                 {
                     "name": name,
-                    "reach": {"stdio": {"container": container, "socket": str(self.socket(name))}},
+                    "reach": self.reach(name, container),
                     "required": False,
                     "process": {"maxProcesses": MAX_PROCESSES},
-                    "era": self.eras.get(name, "Auto"),
+                    "era": "Auto",
                 }
                 for name, container in containers.items()
             ],
             "drain": {"token": "conformance-conformance", "graceSeconds": 10},
         }
+
+    def reach(self, name, container):
+        if name in self.http:
+            return {"http": {"container": container} | self.http[name]}
+        return {"stdio": {"container": container, "socket": str(self.socket(name))}}
 
     def socket(self, name):
         return self.root / f"run/outrigger/tools/{name}/shim.sock"
@@ -96,7 +102,8 @@ class Pod:
         try:
             for name, command in self.servers.items():
                 env = {"OUTRIGGER_SOCKET": str(self.socket(name)), "OUTRIGGER_MAX_PROCESSES": str(MAX_PROCESSES)}
-                self.start(name, [os.environ["OUTRIGGER_SHIM"], "--", *command], **env)
+                shim = [] if name in self.http else [os.environ["OUTRIGGER_SHIM"], "--"]
+                self.start(name, [*shim, *command], **env)
             self.start("sidecar", [os.environ["OUTRIGGER_BIN"], "run", "--root", str(self.root)])
             self.until_ready()
         except BaseException:
@@ -105,8 +112,8 @@ class Pod:
         return self
 
     def until_ready(self):
-        """Waits for the sidecar, and for each server to be ready or in a crash loop: `dead` says why the latter are."""
-        deadline, last = time.monotonic() + START, "no answer"
+        """Waits for the sidecar and its servers. `dead` says why of those in a crash loop, and those that are still not ready in the end."""
+        deadline, ready, last = time.monotonic() + START, None, "no answer"
         while time.monotonic() < deadline:
             for name, child in self.children:
                 if child.poll() is not None:
@@ -115,13 +122,15 @@ class Pod:
                 ready, _ = get(ADMIN_PORT, "/readyz")
                 servers = json.loads(get(ADMIN_PORT, "/status")[1])["servers"]
                 last = {s["name"]: s.get("message") or s["phase"] for s in servers if not s["ready"]}
-                self.dead = {s["name"]: s["message"] for s in servers if s["phase"] == "CrashLoop"}
-                if ready == 200 and not last.keys() - self.dead.keys():
-                    return
+                looping = {s["name"] for s in servers if s["phase"] == "CrashLoop"}
+                if ready == 200 and not last.keys() - looping:
+                    break
             except OSError as error:
-                last = str(error)
+                ready, last = None, str(error)
             time.sleep(0.02)
-        raise RuntimeError(f"the sidecar is not ready after {START} s: {last}; {self.tail('sidecar')}")
+        if ready != 200:
+            raise RuntimeError(f"the sidecar is not ready after {START} s: {last}; {self.tail('sidecar')}")
+        self.dead = last
 
     def url(self, server):
         token = (self.root / "run/outrigger/agent/token").read_text().strip()

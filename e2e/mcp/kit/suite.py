@@ -1,5 +1,6 @@
 """The conformance suite against each fixture behind sidecar and shim: a table of scenarios, which must be the golden one."""
 
+import difflib
 import fnmatch
 import json
 import os
@@ -112,7 +113,8 @@ def main(only=None):
         return 1
     fixtures = [f for f in document["fixtures"] if not only or f["name"] in only]
     sets = {r: scenarios(r) for r in sorted({r for f in fixtures for r in f["revisions"]})}
-    with Pod("suite", {f["name"]: command(f) for f in fixtures}) as pod, ThreadPoolExecutor(WORKERS) as pool:
+    http = {f["name"]: f["http"] for f in fixtures if "http" in f}
+    with Pod("suite", {f["name"]: command(f) for f in fixtures}, http) as pod, ThreadPoolExecutor(WORKERS) as pool:
         for name, why in pod.dead.items():
             print(f"--- {name} does not start: {why}")
         alive = [f for f in fixtures if f["name"] not in pod.dead]
@@ -147,7 +149,6 @@ def report(fixtures, sets, found, ignored, waivers, partial):
         GOLDEN.write_text(text)
     want = GOLDEN.read_text().splitlines() if GOLDEN.exists() else []
     if want != text.splitlines():
-        for line in sorted(set(want) ^ set(text.splitlines())):
-            print(("golden: " if line in want else "now:    ") + line)
+        print("\n".join(difflib.unified_diff(want, text.splitlines(), "golden", "now", n=0, lineterm="")))
         failed += 1
     return failed

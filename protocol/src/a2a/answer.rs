@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 
 use super::conversation::MAX_MEMO_BYTES;
 use super::errors::Violation;
+use super::extensions;
 use super::fault::Fault;
 use super::message::{agent_message, text_parts};
 use super::part::check_parts;
@@ -20,7 +21,9 @@ mod event;
 pub use event::{Event, Events, MAX_BATCH, split_batch};
 
 /// What an answer may have.
-const KNOWN: [&str; 7] = ["text", "parts", "artifacts", "state", "message", "error", "memo"];
+const KNOWN: [&str; 8] = ["text", "parts", "artifacts", "state", "message", "error", "memo", "extensions"];
+/// What stands beside anything.
+const BESIDE: [&str; 2] = ["memo", "extensions"];
 
 /// A repair rule: a clear mistake that is put right and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -195,6 +198,8 @@ pub struct Answer {
     pub outcome: Outcome,
     /// The new memo; `null` erases it.
     pub memo: Option<Raw>,
+    /// A2A extensions that the handler put to use; none if it does not say.
+    pub extensions: Option<Vec<String>>,
 }
 
 /// Reads the body of an answer.
@@ -232,7 +237,7 @@ pub fn read(form: &Form, body: &[u8], scope: &Scope<'_>, repairs: &mut Vec<Rule>
 fn completed(parts: Option<String>, scope: &Scope<'_>) -> Answer {
     let artifacts = parts.map(|p| ArtifactUpdate::whole(made_up_artifact(&p, scope))).into_iter().collect();
     let change = Change { state: Some(State::Completed), artifacts, ..Change::default() };
-    Answer { outcome: Outcome::Change(change), memo: None }
+    Answer { outcome: Outcome::Change(change), memo: None, extensions: None }
 }
 
 fn json(body: &[u8], scope: &Scope<'_>, repairs: &mut Vec<Rule>) -> Result<Answer, Fault> {
@@ -240,8 +245,9 @@ fn json(body: &[u8], scope: &Scope<'_>, repairs: &mut Vec<Rule>) -> Result<Answe
         .map_err(|e| Fault::NotJson(format!("invalid UTF-8 after byte {}", e.valid_up_to())))?;
     let members = object(text, &KNOWN, repairs)?;
     let memo = memo_of(&members)?;
+    let extensions = members.set("extensions").map(extensions_of).transpose()?;
     for alone in ["message", "error"] {
-        let other = KNOWN.iter().find(|k| **k != alone && **k != "memo" && members.set(k).is_some());
+        let other = KNOWN.iter().find(|k| **k != alone && !BESIDE.contains(k) && members.set(k).is_some());
         if let (Some(_), Some(other)) = (members.set(alone), other) {
             return Err(Fault::invalid(alone, format!("stands beside {other}, but excludes it")));
         }
@@ -254,7 +260,7 @@ fn json(body: &[u8], scope: &Scope<'_>, repairs: &mut Vec<Rule>) -> Result<Answe
         (None, Some(message)) => Outcome::Message(direct(message, scope, repairs)?),
         (None, None) => Outcome::Change(change(&members, scope, repairs)?),
     };
-    Ok(Answer { outcome, memo })
+    Ok(Answer { outcome, memo, extensions })
 }
 
 /// Splits an object of the contract and looks for members that it does not have.
@@ -282,6 +288,12 @@ fn object<'a>(text: &'a str, known: &[&str], repairs: &mut Vec<Rule>) -> Result<
         repairs.push(Rule::UnknownMember);
     }
     Ok(members)
+}
+
+fn extensions_of(list: &RawValue) -> Result<Vec<String>, Fault> {
+    let texts = elements(list.get()).ok().and_then(|l| l.into_iter().map(text_of).collect::<Option<Vec<_>>>());
+    let texts = texts.ok_or_else(|| Fault::invalid("extensions", "must be a list of strings"))?;
+    extensions::parse(texts.iter().map(AsRef::as_ref)).map_err(|e| Fault::invalid("extensions", e.message))
 }
 
 fn memo_of(members: &Members<'_>) -> Result<Option<Raw>, Fault> {

@@ -57,6 +57,7 @@ impl<'a> UserMessage<'a> {
                 Some(v) if v.len() > MAX_ID_BYTES => {
                     violation(out, format!("message.{key}"), format!("must be at most {MAX_ID_BYTES} bytes long"));
                 }
+                Some(v) if v.contains('\0') => violation(out, format!("message.{key}"), "must have no NUL in it"),
                 Some(v) if v.is_empty() => {}
                 Some(v) => return Some(v),
             }
@@ -95,6 +96,13 @@ impl<'a> UserMessage<'a> {
     pub fn check_modes(&self, modes: &Modes) -> Result<(), Error> {
         let members = Members::split(&self.text_form).unwrap_or_default();
         members.set("parts").map_or(Ok(()), |parts| modes.check(parts))
+    }
+
+    /// Tasks that it refers to (A2A 1.0, section 4.1.4), the first `most` of them.
+    pub fn references(&self, most: usize) -> Vec<String> {
+        let members = Members::split(&self.text_form).unwrap_or_default();
+        let list = members.set("referenceTaskIds").and_then(|l| elements(l.get()).ok()).unwrap_or_default();
+        list.into_iter().take(most).filter_map(text_of).map(Cow::into_owned).collect()
     }
 
     /// The message as it was sent, in the usual spelling.

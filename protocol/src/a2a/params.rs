@@ -62,8 +62,14 @@ fn page_size(members: &Members<'_>, range: RangeInclusive<u32>, out: &mut Vec<Vi
 /// Reads a text that may be missing; an empty one is unset.
 pub(crate) fn text<'a>(members: &Members<'a>, key: &str, path: &str, out: &mut Vec<Violation>) -> Option<Cow<'a, str>> {
     let text = members.set(key).map(text_of)?;
-    if text.is_none() {
-        violation(out, path, "must be a string");
+    match &text {
+        None => violation(out, path, "must be a string"),
+        // No database takes it, and nothing that is named here has one.
+        Some(text) if text.contains('\0') => {
+            violation(out, path, "must have no NUL in it");
+            return None;
+        }
+        Some(_) => {}
     }
     text.filter(|t| !t.is_empty())
 }

@@ -222,12 +222,27 @@ pub fn as_ours(message: &Raw, task: &str, context: &str, new_id: &dyn Fn() -> St
     Some(agent_message(&id, context, Some(task), parts, rest))
 }
 
-/// A caller's message as the agent gets it: with the agent's ids in place of ours.
-pub fn as_theirs(message: &str, task: Option<&str>, context: Option<&str>) -> Result<String, Unreadable> {
-    let members = object("message", message, &["contextId", "taskId"])?;
+/// A caller's message as the agent gets it: with the agent's ids in place of ours. `reference` gives the agent's id of a
+/// task of `referenceTaskIds`; one that it does not know is left out.
+pub fn as_theirs(
+    message: &str,
+    task: Option<&str>,
+    context: Option<&str>,
+    reference: &dyn Fn(&str) -> Option<String>,
+) -> Result<String, Unreadable> {
+    let members = object("message", message, &["contextId", "taskId", "referenceTaskIds"])?;
     let mut out = String::with_capacity(message.len() + 96);
     out.push('{');
     for (key, value) in members.iter().filter(|(k, _)| *k != "taskId" && *k != "contextId") {
+        if key == "referenceTaskIds" {
+            let ids = elements(value.get()).unwrap_or_default().into_iter().filter_map(text_of);
+            let theirs: Vec<String> = ids.filter_map(|id| reference(&id)).map(|id| quoted(&id)).collect();
+            if !theirs.is_empty() {
+                push_key(&mut out, key);
+                raw::push_list(&mut out, theirs.iter().map(String::as_str));
+            }
+            continue;
+        }
         push_key(&mut out, key);
         out.push_str(value.get());
     }
@@ -239,6 +254,12 @@ pub fn as_theirs(message: &str, task: Option<&str>, context: Option<&str>) -> Re
     }
     out.push('}');
     Ok(out)
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    push_text(&mut out, text);
+    out
 }
 
 fn status_update(text: &str) -> Result<StatusView, Unreadable> {
@@ -402,10 +423,17 @@ mod tests {
         assert!(bare.as_str().contains(r#""messageId":"new""#) && bare.as_str().contains(r#""parts":[]"#));
         let caller = r#"{"messageId":"m","task_id":"t","contextId":"c","parts":[],"z":1.0}"#;
         assert_eq!(
-            as_theirs(caller, Some("x"), Some("y")).unwrap(),
+            as_theirs(caller, Some("x"), Some("y"), &|_| None).unwrap(),
             r#"{"messageId":"m","parts":[],"z":1.0,"contextId":"y","taskId":"x"}"#
         );
-        assert_eq!(as_theirs(caller, None, None).unwrap(), r#"{"messageId":"m","parts":[],"z":1.0}"#);
+        assert_eq!(as_theirs(caller, None, None, &|_| None).unwrap(), r#"{"messageId":"m","parts":[],"z":1.0}"#);
+        let refers = r#"{"reference_task_ids":["a","b\n","c"],"messageId":"m"}"#;
+        let theirs = |id: &str| (id != "a").then(|| format!("up-{id}"));
+        assert_eq!(
+            as_theirs(refers, None, None, &theirs).unwrap(),
+            r#"{"referenceTaskIds":["up-b\n","up-c"],"messageId":"m"}"#
+        );
+        assert_eq!(as_theirs(refers, None, None, &|_| None).unwrap(), r#"{"messageId":"m"}"#);
     }
 
     proptest! {

@@ -12,6 +12,9 @@ pub const MAX_HISTORY: usize = 50;
 /// Most bytes of messages of a task in a turn.
 pub const MAX_HISTORY_BYTES: usize = 1 << 20;
 
+/// Most bytes of [`caller_header`] with scopes.
+pub const MAX_CALLER_HEADER: usize = 4 << 10;
+
 /// What a turn is made of.
 #[derive(Debug)]
 pub struct Turn<'a> {
@@ -72,6 +75,43 @@ fn push_texts(out: &mut String, key: &str, texts: &[String]) {
         push_text(out, text);
     }
     out.push(']');
+}
+
+/// Appends who asks as the turn's `caller`.
+fn write_caller(caller: Option<TurnCaller<'_>>, out: &mut String) {
+    let Some(caller) = caller else {
+        out.push_str("{\"anonymous\":true}");
+        return;
+    };
+    out.push_str("{\"anonymous\":false");
+    push_key(out, "subject");
+    push_text(out, caller.subject);
+    push_key(out, "issuer");
+    push_text(out, caller.issuer);
+    push_texts(out, "scopes", caller.scopes);
+    out.push('}');
+}
+
+/// Who asks as the value of a header: the turn's `caller` in JSON of ASCII alone. Scopes are left out where it would be
+/// longer than [`MAX_CALLER_HEADER`].
+pub fn caller_header(caller: Option<TurnCaller<'_>>) -> String {
+    let ascii = |caller| {
+        let mut json = String::new();
+        write_caller(caller, &mut json);
+        let mut out = String::with_capacity(json.len());
+        for c in json.chars() {
+            if (' '..='~').contains(&c) {
+                out.push(c);
+                continue;
+            }
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = std::fmt::Write::write_fmt(&mut out, format_args!("\\u{unit:04x}"));
+            }
+        }
+        out
+    };
+    let whole = ascii(caller);
+    if whole.len() <= MAX_CALLER_HEADER { whole } else { ascii(caller.map(|c| TurnCaller { scopes: &[], ..c })) }
 }
 
 impl Turn<'_> {
@@ -154,23 +194,28 @@ impl Turn<'_> {
     }
 
     fn write_caller(&self, out: &mut String) {
-        let Some(caller) = &self.caller else {
-            out.push_str(",\"caller\":{\"anonymous\":true}");
-            return;
-        };
-        out.push_str(",\"caller\":{\"anonymous\":false");
-        push_key(out, "subject");
-        push_text(out, caller.subject);
-        push_key(out, "issuer");
-        push_text(out, caller.issuer);
-        push_texts(out, "scopes", caller.scopes);
-        out.push('}');
+        push_key(out, "caller");
+        write_caller(self.caller, out);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_caller_as_a_header() {
+        assert_eq!(caller_header(None), r#"{"anonymous":true}"#);
+        let scopes = ["order".to_owned()];
+        let who = TurnCaller { subject: "zoë \u{1f354}\r\nX: y", issuer: "https://e", scopes: &scopes };
+        let header = caller_header(Some(who));
+        assert!(header.bytes().all(|b| (b' '..=b'~').contains(&b)), "{header}");
+        let read: serde_json::Value = serde_json::from_str(&header).unwrap();
+        assert_eq!((read["subject"].as_str(), read["scopes"][0].as_str()), (Some(who.subject), Some("order")));
+        let many = vec!["x".repeat(100); 100];
+        let header = caller_header(Some(TurnCaller { scopes: &many, ..who }));
+        assert!(header.len() < MAX_CALLER_HEADER && header.contains(r#""scopes":[]"#) && header.contains("https://e"));
+    }
 
     #[test]
     fn a_turn_as_json() {

@@ -99,7 +99,7 @@ pub enum Runtime {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SkillMount {
-    /// Name of the Skill; also its folder under [`SKILLS_DIR`].
+    /// Name of the Skill; also its folder under [`SKILLS_DIR`](super::SKILLS_DIR).
     pub name: String,
     /// Whether the pod starts only when its files are there.
     pub required: bool,
@@ -109,7 +109,7 @@ pub struct SkillMount {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Drain {
-    /// Value of [`DRAIN_HEADER`] that a drain hook must carry.
+    /// Value of [`DRAIN_HEADER`](super::DRAIN_HEADER) that a drain hook must carry.
     pub token: String,
     /// The pod's `terminationGracePeriodSeconds`.
     pub grace_seconds: u32,

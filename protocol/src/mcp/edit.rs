@@ -29,7 +29,7 @@ pub fn request<'a>(envelope: &Envelope<'a>, id: u64) -> Outbound<'a> {
 }
 
 /// `params._meta.progressToken` of a request.
-fn progress_token<'a>(envelope: &Envelope<'a>) -> Option<Slice<'a>> {
+pub(crate) fn progress_token<'a>(envelope: &Envelope<'a>) -> Option<Slice<'a>> {
     let token = member(member(envelope.params?, "_meta")?, "progressToken")?;
     token.raw.starts_with(|c: char| c == '"' || c == '-' || c.is_ascii_digit()).then_some(token)
 }

@@ -62,6 +62,10 @@ pub struct Modern<'a> {
     pub meta: Meta<'a>,
     /// Tool, prompt, URI or task that it is about, for the methods that name one.
     pub target: Option<Cow<'a, str>>,
+    /// `params.inputResponses`, for the methods that may ask for input.
+    pub input_responses: Option<Slice<'a>>,
+    /// `params.requestState`, for the methods that may ask for input.
+    pub request_state: Option<Slice<'a>>,
 }
 
 /// Tells the era of a message, and checks what a modern one must have. Faults come in this order: required `_meta`
@@ -138,7 +142,8 @@ fn request<'a>(
     if !is_modern_revision(revision) {
         return Err(Fault::unsupported(revision));
     }
-    Ok(Class::Modern(Modern { meta, target }))
+    let Params { input_responses, request_state, .. } = *params;
+    Ok(Class::Modern(Modern { meta, target, input_responses, request_state }))
 }
 
 /// A notification needs no `_meta`. What it repeats in headers must be right all the same.
@@ -153,7 +158,7 @@ fn notification<'a>(headers: &Headers<'_>, message: &Envelope<'a>, params: &Para
     if headers.method.is_present() {
         same(METHOD_HEADER, headers.method, &message.method)?;
     }
-    Ok(Class::Modern(Modern { meta: params.meta, target: None }))
+    Ok(Class::Modern(Modern { meta: params.meta, target: None, input_responses: None, request_state: None }))
 }
 
 /// The member of `params` that `Mcp-Name` repeats.
@@ -164,6 +169,11 @@ pub fn target_key(method: &str) -> Option<&'static str> {
         "tasks/get" | "tasks/update" | "tasks/cancel" => Some("taskId"),
         _ => None,
     }
+}
+
+/// Whether a modern server may answer a method with `input_required`.
+pub fn may_ask(method: &str) -> bool {
+    matches!(method, "tools/call" | "prompts/get" | "resources/read")
 }
 
 /// The HTTP status of a modern response whose first message is an error with this code.
@@ -200,25 +210,34 @@ fn name(header: Header<'_>, body: Option<&str>) -> Result<(), Fault> {
 }
 
 /// The members of `params` that a proxy acts on, read in one go.
+#[derive(Default)]
 struct Params<'a> {
     meta: Meta<'a>,
     target: Option<Slice<'a>>,
+    input_responses: Option<Slice<'a>>,
+    request_state: Option<Slice<'a>>,
     twice: Option<&'static str>,
 }
 
 impl<'a> Params<'a> {
     fn read(message: &Envelope<'a>) -> Self {
-        let key = target_key(&message.method);
-        let mut out = Self { meta: Meta::default(), target: None, twice: None };
+        let (target, asks) = (target_key(&message.method), may_ask(&message.method));
+        let mut out = Self::default();
         let Some(params) = message.params else { return out };
         let mut meta = None;
         // Params that are no object have none of these members.
-        let _ = scan::object(params.raw, usize::MAX, |k, value| {
-            let value = Slice { raw: value.raw, at: params.at + value.at };
-            if k == "_meta" {
-                out.twice = meta.replace(value).and(Some("_meta")).or(out.twice);
-            } else if let Some(key) = key.filter(|key| *key == k) {
-                out.twice = out.target.replace(value).and(Some(key)).or(out.twice);
+        let _ = scan::object(params.raw, usize::MAX, |key, value| {
+            let (slot, key) = match key {
+                "_meta" => (&mut meta, "_meta"),
+                "inputResponses" if asks => (&mut out.input_responses, "inputResponses"),
+                "requestState" if asks => (&mut out.request_state, "requestState"),
+                _ => match target {
+                    Some(target) if target == key => (&mut out.target, target),
+                    _ => return Ok(()),
+                },
+            };
+            if slot.replace(Slice { raw: value.raw, at: params.at + value.at }).is_some() {
+                out.twice = Some(key);
             }
             Ok(())
         });

@@ -1,5 +1,7 @@
 //! What a modern request says of itself in `params._meta` (2026-07-28, basic, "Per-request protocol fields").
 
+use std::fmt::Write as _;
+
 use crate::jsonrpc::{Slice, scan, string};
 
 /// Revision of the request.
@@ -83,6 +85,36 @@ impl<'a> Meta<'a> {
     /// The capabilities as raw JSON; without any, none.
     pub fn capabilities(&self) -> &'a str {
         self.capabilities.map_or("{}", |c| c.raw)
+    }
+}
+
+/// The members that make a request modern, written once for all requests of a session.
+///
+/// ```
+/// use outrigger_protocol::mcp::meta::Stamp;
+///
+/// let stamp = Stamp::new("2026-07-28", "{}", Some(r#"{"name":"c","version":"1"}"#), None);
+/// assert!(stamp.members().starts_with(r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","#));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp(String);
+
+impl Stamp {
+    /// From raw JSON: `capabilities` and `client` are objects. `level` is one of [`LOG_LEVELS`].
+    pub fn new(revision: &str, capabilities: &str, client: Option<&str>, level: Option<&str>) -> Self {
+        let mut out = format!("\"{PROTOCOL_VERSION}\":\"{revision}\",\"{CLIENT_CAPABILITIES}\":{capabilities}");
+        if let Some(client) = client {
+            let _ = write!(out, ",\"{CLIENT_INFO}\":{client}");
+        }
+        if let Some(level) = level {
+            let _ = write!(out, ",\"{LOG_LEVEL}\":\"{level}\"");
+        }
+        Self(out)
+    }
+
+    /// Members of `_meta`, without braces.
+    pub fn members(&self) -> &str {
+        &self.0
     }
 }
 

@@ -4,13 +4,27 @@
 //! *Legacy* are the revisions up to 2025-11-25, which begin with `initialize`; *modern* is 2026-07-28, where each
 //! request carries all it needs in its `_meta`.
 
+pub mod annotation;
+pub mod bridge;
+pub mod canonical;
+pub mod capability;
+pub mod cursor;
 pub mod edit;
 pub mod era;
+pub mod filter;
+pub mod handshake;
 pub mod header;
+pub mod input;
+pub mod listen;
+pub mod listing;
 pub mod meta;
+pub mod names;
 pub mod object;
+pub mod pin;
 pub mod salvage;
 pub mod shim;
+pub mod union;
+pub mod uri;
 
 /// Revisions whose connections begin with `initialize`, newest first.
 pub const HANDSHAKE_REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];

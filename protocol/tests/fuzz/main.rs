@@ -38,6 +38,10 @@ macro_rules! fuzz {
     };
 }
 
+// Helpers of tests may panic.
+#[cfg(test)]
+mod mcp;
+
 /// What was made must be JSON. A number or a character that Rust has no type for passes as it is: it reads as null here.
 fn json(text: &str) -> Value {
     assert!(raw(text).is_some(), "no JSON: {text}");

@@ -137,3 +137,30 @@ pub const OBJECTS: [&str; 12] = [
     r#"{"name":"tasks/t/pushNotificationConfigs/p","pushNotificationConfig":{"id":"p","url":"u"}}"#,
     r#"[{"taskId":"t","pushNotificationConfig":{"id":"p","url":"u","authentication":{"schemes":[]}}}]"#,
 ];
+
+/// Lines that MCP servers write.
+pub const MCP_LINES: [&str; 10] = [
+    r#"{"jsonrpc":"2.0","id":17,"result":{"content":[{"type":"text","text":"a"}],"_meta":{"x":1}}}"#,
+    "\u{1b}[1m> {\"a\":1} {\"jsonrpc\":\"2.0\",\"id\":\"17\",\"result\":{}}\r",
+    r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{"mode":"url","url":"u"}},"b":{"method":"roots/list"}},"requestState":"s"}}"#,
+    r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"u","message":"m"}]}}}"#,
+    r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":"m","data":{"supported":["2026-07-28"],"requested":"x"}}}"#,
+    r#"{"jsonrpc":"2.0","id":"p","result":{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}},"instructions":"i","ttlMs":1,"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s"}}}}"#,
+    r#"{"jsonrpc":"2.0","id":"user_name","method":"elicitation/create","params":{"elicitationId":"e","message":"m","task":{}}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///a","_meta":{"io.modelcontextprotocol/subscriptionId":"l"}}}"#,
+    r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{"tasks":{},"logging":{}},"serverInfo":{"name":"s"}}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":17,"progress":0.5}}"#,
+];
+
+/// Requests of MCP clients: `MCP-Protocol-Version`, `Mcp-Method`, `Mcp-Name` and body, each on a line; an empty line is
+/// a header that is not there.
+pub const MCP_REQUESTS: [&str; 8] = [
+    "2026-07-28\ntools/call\nadd\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"add\",\"_meta\":{\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",\"io.modelcontextprotocol/clientCapabilities\":{\"roots\":{}},\"progressToken\":1}}}",
+    "2026-07-28\nprompts/get\n=?base64?w7xiZXI=?=\n{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"method\":\"prompts/get\",\"params\":{\"name\":\"\\u00fcber\",\"inputResponses\":{\"k\":{}},\"requestState\":\"s\",\"_meta\":{\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",\"io.modelcontextprotocol/clientCapabilities\":{},\"io.modelcontextprotocol/logLevel\":\"info\"}}}",
+    "2026-07-28\nsubscriptions/listen\n\n{\"jsonrpc\":\"2.0\",\"id\":1.0,\"method\":\"subscriptions/listen\",\"params\":{\"notifications\":{\"toolsListChanged\":true,\"resourceSubscriptions\":[\"a://b\"]},\"_meta\":{\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",\"io.modelcontextprotocol/clientCapabilities\":{}}}}",
+    "2025-11-25\n\n\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{},\"clientInfo\":{\"name\":\"c\",\"version\":\"1\"}}}",
+    "2025-06-18\n\n\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}",
+    "\n\n\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"resources/read\",\"params\":{\"uri\":\"a://b\",\"_meta\":null}}",
+    "2031-01-01\n\n\n{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":1}}",
+    "2026-07-28\n\n\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"action\":\"accept\"}}",
+];

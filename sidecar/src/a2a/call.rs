@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use futures::stream::BoxStream;
+use http::HeaderMap;
 use outrigger_protocol::a2a::errors::Error;
+use outrigger_protocol::a2a::extensions::{self, HEADER, HEADER_V03, MAX_EXTENSIONS};
 use outrigger_protocol::a2a::operation::{Binding, Dialect};
 use outrigger_protocol::a2a::raw::Raw;
 use outrigger_protocol::a2a::task::Task;
+use parking_lot::Mutex;
 
 use super::ids::Trace;
 
@@ -64,6 +67,39 @@ pub struct Call {
     pub idempotency_key: Option<String>,
     /// `Last-Event-ID`: the last event that the caller has.
     pub last_event_id: Option<String>,
+    /// Extensions that the agent puts to use.
+    pub used: Used,
+}
+
+/// Extensions that the agent says it put to use, for the head of the answer: known once its own answer has begun.
+#[derive(Clone, Debug, Default)]
+pub struct Used(Arc<Mutex<Option<Vec<String>>>>);
+
+impl Used {
+    /// Adds some; an empty list says that there are none.
+    pub fn add(&self, uris: Vec<String>) {
+        let mut used = self.0.lock();
+        let used = used.get_or_insert_default();
+        for uri in uris {
+            if !used.contains(&uri) && used.len() < MAX_EXTENSIONS {
+                used.push(uri);
+            }
+        }
+    }
+
+    /// Adds those of the header `A2A-Extensions` (and that of 0.3) of the agent's answer, if it has it.
+    pub fn add_header(&self, headers: &HeaderMap) {
+        let values: Vec<_> = [HEADER, HEADER_V03].into_iter().flat_map(|name| headers.get_all(name)).collect();
+        let texts = values.iter().filter_map(|v| v.to_str().ok());
+        if let Some(uris) = extensions::parse(texts).ok().filter(|_| !values.is_empty()) {
+            self.add(uris);
+        }
+    }
+
+    /// What was said; none if nothing was.
+    pub fn named(&self) -> Option<Vec<String>> {
+        self.0.lock().clone()
+    }
 }
 
 /// An answer.

@@ -26,15 +26,17 @@ impl Tasks {
         call: &Call,
     ) -> Result<Reply, Error> {
         let mut reply = self.carry_out(operation, params, call).await?;
-        if call.extensions.is_empty() {
+        let named = call.used.named();
+        if call.extensions.is_empty() && named.is_none() {
             return Ok(reply);
         }
         let mut used = Vec::new();
         if matches!(operation, Operation::SendMessage | Operation::SendStreamingMessage) {
-            // The agent got all that were asked for; those that its card declares are in use.
+            // Those that the agent names; else it got all that were asked for. Of either, those that its card declares.
+            let said = named.as_ref().unwrap_or(&call.extensions);
             let live = self.ctx.live.borrow();
             let declared: Vec<_> = extensions::of_card(&live.card).filter_map(|e| e.get("uri")?.as_str()).collect();
-            used = call.extensions.iter().filter(|e| declared.contains(&e.as_str())).cloned().collect();
+            used = said.iter().filter(|e| declared.contains(&e.as_str())).cloned().collect();
         }
         // Ours is no matter of the agent's.
         used.extend(call.extensions.iter().find(|e| *e == DELIVERY).cloned());

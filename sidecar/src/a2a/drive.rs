@@ -8,6 +8,7 @@ use futures::{FutureExt, StreamExt, stream};
 use outrigger_protocol::a2a::answer::Events;
 use outrigger_protocol::a2a::errors::Error;
 use outrigger_protocol::a2a::fault::Fault;
+use outrigger_protocol::a2a::message::UserMessage;
 use outrigger_protocol::a2a::raw::Raw;
 use outrigger_protocol::a2a::state::State;
 use outrigger_protocol::a2a::task::{Change, Task, TurnMark};
@@ -15,7 +16,7 @@ use outrigger_protocol::config::Recovery;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::executor::{TurnEvent, TurnInput, TurnStream};
+use super::executor::{Reference, TurnEvent, TurnInput, TurnStream};
 use super::handover::{self, Request};
 use super::ids::Trace;
 use super::job::{Held, Job, Kind, Mode, Teller, take_place};
@@ -25,6 +26,8 @@ use super::store::Head;
 use super::turns::{Post, Registered};
 use super::write::Stop;
 
+/// Most tasks that a message refers to and that are looked up.
+const MAX_REFERENCES: usize = 32;
 /// Nothing takes longer than this.
 const FAR: Duration = Duration::from_hours(24 * 365);
 /// Most artifacts and chunks that are written in one change, and most bytes.
@@ -92,7 +95,7 @@ enum End {
 
 /// Runs a job to its end.
 pub(super) async fn run(job: Job, teller: Teller) {
-    let Job { tasks, task, lane, place, work, turn, trace, request, keys, kind } = job;
+    let Job { tasks, task, lane, place, work, turn, trace, request, used, keys, kind } = job;
     let mut teller = teller;
     let Ok(follow) = tasks.store.subscribe(&task.id).await else {
         return teller.tell(Err(Error::task_not_found(&task.id)));
@@ -147,6 +150,7 @@ pub(super) async fn run(job: Job, teller: Teller) {
         driver.teller.tell_task(&task);
     }
     let began = Instant::now();
+    let references = if tasks.executor.wants_references() { driver.references(&met.message).await } else { Vec::new() };
     let input = TurnInput {
         id: Arc::clone(&driver.mark.id),
         attempt: driver.mark.attempt,
@@ -160,6 +164,8 @@ pub(super) async fn run(job: Job, teller: Teller) {
         metadata: driver.request.metadata.clone(),
         accepted_output_modes: driver.request.accepted_output_modes.clone(),
         extensions: driver.request.extensions.clone(),
+        used,
+        references,
         skills: (tasks.skills)(),
         attachment: driver.own.clone(),
         trace: driver.trace.clone(),
@@ -199,6 +205,23 @@ pub(super) struct Met {
 }
 
 impl Driver {
+    /// What the executor keeps for the tasks that a message refers to, as far as they are the caller's own.
+    async fn references(&self, message: &str) -> Vec<Reference> {
+        let message = serde_json::from_str(message).ok().and_then(|m| UserMessage::parse(m, &mut Vec::new()));
+        let mut found = Vec::new();
+        for id in message.map(|m| m.references(MAX_REFERENCES)).unwrap_or_default() {
+            // One that cannot be read now is one that the agent does not get to know of.
+            if let Ok(task) = self.tasks.store.get(&id).await
+                && task.revealed
+                && task.caller == self.task.caller
+            {
+                let (_, attachment) = handover::read(task.attachment.as_ref());
+                found.push(Reference { task: Arc::clone(&task.id), attachment });
+            }
+        }
+        found
+    }
+
     /// A task that is shown now; a stream begins.
     pub fn teller_shows(&mut self) {
         if self.teller.mode == Mode::Stream && self.teller.waits() {

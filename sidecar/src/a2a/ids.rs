@@ -52,8 +52,17 @@ fn mark(bytes: &[u8; 16]) -> [u8; MARK] {
 /// A new name for this process as an owner of tasks: its pod, a slash, and what no other process has. A process finds by
 /// it what another one in the same pod, and so beside the same agent, has left.
 pub fn owner() -> String {
-    let pod = ["POD_UID", "POD_NAME"].iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
-    format!("{}/{}", pod.as_deref().unwrap_or("pod").replace('/', "-"), uuid())
+    owner_in(pod().as_deref().unwrap_or("pod"))
+}
+
+/// A new name for a process of a pod as an owner of tasks.
+pub fn owner_in(pod: &str) -> String {
+    format!("{}/{}", pod.replace('/', "-"), uuid())
+}
+
+/// The pod that this process is in, by its environment: its UID, else its name.
+pub fn pod() -> Option<String> {
+    ["POD_UID", "POD_NAME"].iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()))
 }
 
 /// W3C trace context of a request, as the handler gets it.
@@ -71,11 +80,17 @@ impl Trace {
         let mut random = rand::rng();
         let span: u64 = random.random_range(1..=u64::MAX);
         let given = headers.get("traceparent").and_then(|v| v.to_str().ok()).and_then(trace_and_flags);
-        let (parent, state) = match given {
-            Some((trace, flags)) => (format!("00-{trace}-{span:016x}-{flags}"), headers.get("tracestate").cloned()),
-            None => (format!("00-{:032x}-{span:016x}-01", random.random_range(1..=u128::MAX)), None),
-        };
-        let parent = HeaderValue::from_str(&parent).unwrap_or_else(|_| HeaderValue::from_static(""));
+        let mut parent = *b"00-00000000000000000000000000000000-0000000000000000-01";
+        let mut state = None;
+        if let Some((trace, flags)) = given {
+            parent[3..35].copy_from_slice(trace.as_bytes());
+            parent[53..].copy_from_slice(flags.as_bytes());
+            state = headers.get("tracestate").cloned();
+        } else {
+            write_hex(random.random_range(1..=u128::MAX), &mut parent[3..35]);
+        }
+        write_hex(span.into(), &mut parent[36..52]);
+        let parent = HeaderValue::from_bytes(&parent).unwrap_or_else(|_| HeaderValue::from_static(""));
         Self { parent, state }
     }
 
@@ -94,6 +109,14 @@ impl Trace {
     /// The trace id, for logs.
     pub fn id(&self) -> &str {
         self.parent.to_str().ok().and_then(|p| p.get(3..35)).unwrap_or_default()
+    }
+}
+
+/// The last digits of a number: as many as there is room for.
+fn write_hex(mut number: u128, out: &mut [u8]) {
+    for place in out.iter_mut().rev() {
+        *place = b"0123456789abcdef"[(number & 15) as usize];
+        number >>= 4;
     }
 }
 
@@ -125,6 +148,10 @@ mod tests {
         let parent = trace.parent.to_str().unwrap();
         assert!(parent.starts_with("00-0af7651916cd43dd8448eb211c80319c-") && parent.ends_with("-00"));
         assert!(!parent.contains("b7ad6b7169203331") && trace.state.is_some());
+        assert!(trace_and_flags(parent).is_some() && trace.id() == "0af7651916cd43dd8448eb211c80319c", "{parent}");
+        let mut hex = [0; 4];
+        write_hex(0x000f_02ab, &mut hex);
+        assert_eq!(&hex, b"02ab");
         for bad in [
             "",
             "00-0-0-0",

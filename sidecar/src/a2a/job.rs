@@ -10,6 +10,7 @@ use outrigger_protocol::a2a::raw::Raw;
 use outrigger_protocol::a2a::task::{Task, TurnMark};
 use tokio::sync::oneshot;
 
+use super::call::Used;
 use super::gate::{Place, Running};
 use super::handover::Request;
 use super::ids::Trace;
@@ -33,6 +34,7 @@ pub(super) struct Job {
     pub turn: Arc<str>,
     pub trace: Trace,
     pub request: Request,
+    pub used: Used,
     pub keys: Keys,
     pub kind: Kind,
 }

@@ -48,8 +48,8 @@ use tokio_util::sync::CancellationToken;
 use crate::context::Context;
 use crate::outbound::Waits;
 use crate::outbound::resolve::System;
-use binding::Front;
 use binding::meter::Meter;
+use binding::{Direct, Front};
 use card::Card;
 use card::truth::Checker;
 use edge::Edge;
@@ -220,6 +220,11 @@ impl Service {
             router = router.route(&format!("{prefix}{}", card::KEYS_PATH), serve);
         }
         router
+    }
+
+    /// The same as a service that is quick for JSON-RPC.
+    pub fn served(&self) -> Direct<Tasks> {
+        Direct::new(Arc::clone(&self.front), self.router())
     }
 
     /// What is served on the local API, under the token: `/tasks/{id}`, the whole of a task, and

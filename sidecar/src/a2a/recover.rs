@@ -9,6 +9,7 @@ use outrigger_protocol::a2a::task::{Change, Task, TurnMark};
 use outrigger_protocol::config::Recovery;
 use tokio::time::sleep;
 
+use super::call::Used;
 use super::drive;
 use super::handover;
 use super::ids::uuid;
@@ -101,6 +102,7 @@ async fn adopt(tasks: &Arc<Tasks>, task: Arc<Task>) {
         turn: Arc::clone(&mark.id),
         trace: Tasks::own_trace(),
         request,
+        used: Used::default(),
         keys: Keys::default(),
         kind: Kind::Again { mark, reattach },
         task: Arc::clone(&task),

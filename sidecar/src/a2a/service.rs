@@ -12,6 +12,7 @@ use outrigger_protocol::a2a::state::State;
 use outrigger_protocol::a2a::task::{Change, Task};
 use outrigger_protocol::config::{self, Limits, OnDisconnect, Order};
 use tokio::sync::watch;
+use tracing::Instrument as _;
 
 use super::SkillRef;
 use super::call::Call;
@@ -137,6 +138,7 @@ impl Tasks {
             self.check_kept(caller, limits.max_tasks_per_caller).await?;
         }
         let id: Arc<str> = before.as_ref().map_or_else(|| task_id().into(), |t| Arc::clone(&t.id));
+        tracing::Span::current().record("task", &*id);
         let mut viewer = self.viewer(&id, caller, stream, &limits)?;
         let place = self.gate.admit().ok_or_else(|| busy("as many messages wait as the agent takes"))?;
         let (task, lane, kind) = match before {
@@ -155,6 +157,7 @@ impl Tasks {
             turn,
             trace: call.trace.clone(),
             request,
+            used: call.used.clone(),
             keys,
             kind,
         };
@@ -163,7 +166,7 @@ impl Tasks {
             if let Some(viewer) = &mut viewer {
                 viewer.done();
             }
-            tokio::spawn(drive::run(job, Teller::nobody(Arc::clone(&task))));
+            tokio::spawn(drive::run(job, Teller::nobody(Arc::clone(&task))).in_current_span());
             return Ok((Sent::Task(task), None));
         }
         let mode = match (stream, params.return_immediately) {
@@ -172,7 +175,7 @@ impl Tasks {
             (false, false) => Mode::Rest,
         };
         let (teller, told) = Teller::new(mode, task);
-        tokio::spawn(drive::run(job, teller));
+        tokio::spawn(drive::run(job, teller).in_current_span());
         let sent = told.await.unwrap_or_else(|_| Err(Error::new(Kind::Internal, "the turn ended without a result")))?;
         if let (false, Some(viewer)) = (stream, &mut viewer) {
             viewer.done();

@@ -53,7 +53,22 @@ fn user() -> Option<(u32, u32)> {
 impl Server {
     /// Starts one, or says why the test is skipped.
     pub async fn start() -> Option<Self> {
-        if let Ok(url) = std::env::var("OUTRIGGER_TEST_POSTGRES") {
+        Self::start_on(None).await
+    }
+
+    /// Starts one on loopback that lets in who speaks TLS, with the certificate of the fixtures; its port beside it.
+    pub async fn start_tls(fixtures: &Path) -> Option<(Self, u16)> {
+        // Free a moment ago; who takes it meanwhile makes the start fail, not the test pass.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        if programs().is_none() {
+            println!("SKIPPED: no PostgreSQL: install Debian's postgresql");
+            return None;
+        }
+        Some((Self::start_on(Some((fixtures, port))).await?, port))
+    }
+
+    async fn start_on(tls: Option<(&Path, u16)>) -> Option<Self> {
+        if let (Ok(url), None) = (std::env::var("OUTRIGGER_TEST_POSTGRES"), tls) {
             return Some(Self { url, own: None });
         }
         let Some(programs) = programs() else {
@@ -81,15 +96,36 @@ impl Server {
             .status()
             .unwrap();
         assert!(made.success(), "initdb: {made}");
-        let child = command("postgres")
-            .arg("-D")
-            .arg(&data)
-            .args(["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200", "-c"])
+        let mut server = command("postgres");
+        server.arg("-D").arg(&data);
+        match tls {
+            None => {
+                server.args(["-c", "listen_addresses="]);
+            }
+            Some((fixtures, port)) => {
+                for name in ["server.pem", "server.key"] {
+                    let copy = data.join(name);
+                    fs::copy(fixtures.join(name), &copy).unwrap();
+                    fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).unwrap();
+                    if let Some((uid, gid)) = user() {
+                        chown(&copy, Some(uid), Some(gid)).unwrap();
+                    }
+                }
+                fs::write(data.join("pg_hba.conf"), "local all all trust\nhostssl all all 127.0.0.1/32 trust\n")
+                    .unwrap();
+                server.args(["-c", "listen_addresses=127.0.0.1", "-c", "ssl=on"]);
+                server.args(["-c", "ssl_cert_file=server.pem", "-c", "ssl_key_file=server.key", "-c"]);
+                server.arg(format!("port={port}"));
+            }
+        }
+        let child = server
+            .args(["-c", "fsync=off", "-c", "max_connections=200", "-c"])
             .arg(format!("unix_socket_directories={}", data.display()))
             .spawn()
             .unwrap();
         let socket = data.display().to_string().replace('/', "%2F");
-        let server = Self { url: format!("postgres://tester@{socket}/postgres"), own: Some((child, folder)) };
+        let port = tls.map_or(5432, |(_, port)| port);
+        let server = Self { url: format!("postgres://tester@{socket}:{port}/postgres"), own: Some((child, folder)) };
         let deadline = Instant::now() + PATIENCE;
         while tokio_postgres::connect(&server.url, NoTls).await.is_err() {
             assert!(Instant::now() < deadline, "the server does not start");

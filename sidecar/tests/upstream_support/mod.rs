@@ -25,7 +25,7 @@ use outrigger_protocol::a2a::task::{Artifact, Task};
 use outrigger_protocol::config::{Limits, Live, Runtime};
 use outrigger_sidecar::a2a::binding::meter::Meter;
 use outrigger_sidecar::a2a::binding::{Front, Operations};
-use outrigger_sidecar::a2a::call::{Answer, Body, Call, Caller, Reply, StreamItem};
+use outrigger_sidecar::a2a::call::{Answer, Body, Call, Caller, Reply, StreamItem, Used};
 use outrigger_sidecar::a2a::edge::{self, Edge};
 use outrigger_sidecar::a2a::executor::{Executor, Timing, TurnEvent, TurnInput, TurnStream};
 use outrigger_sidecar::a2a::ids::Trace;
@@ -113,7 +113,8 @@ impl Operations for Theirs {
                     .boxed(),
             ),
         };
-        Ok(Reply { body, extensions: vec![], task: None })
+        let extensions = call.extensions.iter().filter(|e| *e == "urn:used").cloned().collect();
+        Ok(Reply { body, extensions, task: None })
     }
 }
 
@@ -121,6 +122,8 @@ impl Operations for Theirs {
 pub struct Agent {
     pub port: u16,
     got: Arc<Mutex<Vec<Got>>>,
+    /// `Outrigger-Caller` of every request that has it.
+    pub callers: Arc<Mutex<Vec<String>>>,
     stop: CancellationToken,
 }
 
@@ -200,9 +203,16 @@ impl Agent {
         // What the agent does not serve is not found, even where its bindings would say so in their own words.
         let other = if way.version == "0.3" { "/.well-known/agent-card.json" } else { "/.well-known/agent.json" };
         let router = router.route(other, axum::routing::get(|| async { StatusCode::NOT_FOUND }));
+        let callers: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = Arc::clone(&callers);
+        let router = router.layer(axum::middleware::map_request(move |request: axum::extract::Request| {
+            let all = request.headers().get_all("outrigger-caller");
+            seen.lock().extend(all.iter().map(|v| v.to_str().unwrap().to_owned()));
+            std::future::ready(request)
+        }));
         let listener = Listener { name: "a2a", socket, max_connections: 100 };
         tokio::spawn(serve(listener, router, Metrics::new(&registry).unwrap(), stop.clone()));
-        Self { port, got, stop }
+        Self { port, got, callers, stop }
     }
 
     /// Calls of one operation, without those that only try an interface.
@@ -253,6 +263,8 @@ pub fn input(text: &str) -> TurnInput {
         metadata: None,
         accepted_output_modes: vec![],
         extensions: vec![],
+        used: Used::default(),
+        references: vec![],
         skills: vec![],
         attachment: None,
         trace: Trace::of(&headers),

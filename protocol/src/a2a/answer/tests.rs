@@ -15,7 +15,7 @@ fn judge(status: u16, content_type: Option<&str>, body: &[u8]) -> String {
     let answer = head(status, content_type, &mut repairs).and_then(|form| read(&form, body, &scope, &mut repairs));
     let told = match answer {
         Err(fault) => format!("{}: {fault}", fault.shown_reason()),
-        Ok(Answer { outcome, memo }) => {
+        Ok(Answer { outcome, memo, .. }) => {
             let what = match outcome {
                 Outcome::Error(fault) => format!("{}: {fault}", fault.shown_reason()),
                 Outcome::Message(m) => format!("message {}", m.to_raw("c", None).as_str()),
@@ -247,4 +247,25 @@ fn events_that_are_none() {
     let list: Vec<_> = split_batch(r#"[{"seq":1}, {"seq":2}]"#).unwrap().iter().map(|e| e.get()).collect();
     assert_eq!(list, [r#"{"seq":1}"#, r#"{"seq":2}"#]);
     assert_eq!(split_batch(r#"{"seq":1}"#).unwrap().len(), 1);
+}
+
+#[test]
+fn extensions_that_were_used_are_named_beside_anything() {
+    let new_id = || "id".to_owned();
+    let scope = Scope { task: "t", context: "c", new_id: &new_id };
+    let read = |body: &str| {
+        let mut repairs = Vec::new();
+        let got = read(&Form::Json, body.as_bytes(), &scope, &mut repairs).map(|a| a.extensions);
+        assert_eq!(repairs, []);
+        got
+    };
+    assert_eq!(read(r#"{"text":"x"}"#), Ok(None));
+    assert_eq!(read(r#"{"text":"x","extensions":[]}"#), Ok(Some(vec![])));
+    assert_eq!(
+        read(r#"{"message":{"parts":[{"text":"x"}]},"extensions":["urn:a","urn:a","urn:b"]}"#),
+        Ok(Some(vec!["urn:a".into(), "urn:b".into()]))
+    );
+    for bad in [r#"{"extensions":"urn:a"}"#, r#"{"extensions":[1]}"#] {
+        assert!(matches!(read(bad), Err(Fault::Invalid { .. })), "{bad}");
+    }
 }

@@ -2,6 +2,7 @@
 //! the [`Reply`]. What is the same for all of them is here: version, extensions, identity, tenant, counting.
 
 mod body;
+mod direct;
 mod events;
 pub mod grpc;
 mod http_json;
@@ -27,11 +28,13 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
+use tracing::field::Empty;
 
-use super::call::{Answer, Body as ReplyBody, Call, Caller, Reply};
+use super::call::{Answer, Body as ReplyBody, Call, Caller, Reply, Used};
 use super::edge::Edge;
 use super::ids::Trace;
 use super::service::Tasks;
+pub use direct::Direct;
 use events::Opened;
 use meter::Meter;
 
@@ -181,10 +184,20 @@ impl<S: Operations> Front<S> {
             extensions,
             idempotency_key: header(&head.headers, "idempotency-key", MAX_KEY)?,
             last_event_id: header(&head.headers, "last-event-id", MAX_EVENT_ID)?,
+            used: Used::default(),
         };
         let (method, version, trace) = (operation.name(), dialect.version(), call.trace.id());
-        let span = tracing::debug_span!(target: "protocol", "a2a", method, version, binding = binding.name(), trace);
-        let Reply { body, extensions, task } = self.service.call(operation, params, &call).instrument(span).await?;
+        let kind = if call.caller.identity.is_some() { "known" } else { "anonymous" };
+        let span = tracing::info_span!(
+            target: "protocol", "a2a", method, version, binding = binding.name(), caller = kind, trace, task = Empty, outcome = Empty
+        );
+        let made = self.service.call(operation, params, &call).instrument(span.clone()).await;
+        span.record("outcome", made.as_ref().map_or_else(|e| e.kind.label(), |_| "ok"));
+        if let Some(task) = made.as_ref().ok().and_then(|reply| reply.task.as_deref()) {
+            span.record("task", task);
+        }
+        span.in_scope(|| tracing::debug!(target: "protocol", "A2A request"));
+        let Reply { body, extensions, task } = made?;
         let payload = match body {
             ReplyBody::Unary(answer) => Payload::Unary(answer),
             ReplyBody::Stream(stream) => Payload::Stream(Opened::of(stream).await?),

@@ -54,6 +54,7 @@ pub(super) fn tenant(params: Option<&RawValue>) -> Result<Option<Cow<'_, str>>, 
         None => Ok(None),
         Some(value) => match raw::text_of(value) {
             Some(tenant) if tenant.is_empty() => Ok(None),
+            Some(tenant) if tenant.contains('\0') => Err(Error::invalid_field("tenant", "must have no NUL in it")),
             Some(tenant) if tenant.len() <= MAX_TENANT_BYTES => Ok(Some(tenant)),
             _ => Err(Error::invalid_field("tenant", format!("must be a string of at most {MAX_TENANT_BYTES} bytes"))),
         },

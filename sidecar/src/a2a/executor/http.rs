@@ -27,6 +27,10 @@ use crate::a2a::metrics::Metrics;
 
 /// Header with the id of the turn.
 pub const TURN_HEADER: HeaderName = HeaderName::from_static("outrigger-turn");
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
+/// Headers of a turn's request, `Content-Length` among them: room for all of them is made at once.
+const HEADERS: usize = 8;
 
 /// The handler behind the contract.
 pub struct Http {
@@ -190,7 +194,12 @@ impl Turning {
                 let read = answer::read(&form, &body, &scope, &mut repairs);
                 self.repaired(repairs);
                 match read {
-                    Ok(Answer { outcome, memo }) => self.outcome(outcome, memo),
+                    Ok(Answer { outcome, memo, extensions }) => {
+                        if let Some(uris) = extensions {
+                            self.input.used.add(uris);
+                        }
+                        self.outcome(outcome, memo);
+                    }
                     Err(fault) => self.fault(fault),
                 }
             }
@@ -302,9 +311,9 @@ impl Agent {
         if let Ok(id) = HeaderValue::from_str(&input.id) {
             headers.insert(TURN_HEADER, id);
         }
-        headers.insert("traceparent", input.trace.parent.clone());
+        headers.insert(TRACE_PARENT, input.trace.parent.clone());
         if let Some(state) = &input.trace.state {
-            headers.insert("tracestate", state.clone());
+            headers.insert(TRACE_STATE, state.clone());
         }
         let whole = async {
             let (response, connection) = match self.client.send(request).await {
@@ -312,6 +321,9 @@ impl Agent {
                 Err(SendError::NotSent(e)) => return Ok(Attempt::Refused(e)),
                 Err(SendError::Broken(e)) => return Err(Fault::Incomplete(e)),
             };
+            if response.status().is_success() {
+                input.used.add_header(response.headers());
+            }
             self.read(response, connection, &input.limits).await
         };
         let limit = input.limits.turn_timeout_ms;
@@ -348,6 +360,7 @@ impl Agent {
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         let headers = request.headers_mut();
+        headers.reserve(HEADERS);
         headers.insert(HOST, self.host.clone());
         headers.insert(AUTHORIZATION, self.authorization.clone());
         request

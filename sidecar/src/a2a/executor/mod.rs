@@ -19,7 +19,7 @@ use outrigger_protocol::config::Limits;
 use tokio::time::Instant;
 
 use super::SkillRef;
-use super::call::Caller;
+use super::call::{Caller, Used};
 use super::ids::Trace;
 
 pub use http::BadPath;
@@ -54,6 +54,10 @@ pub struct TurnInput {
     pub accepted_output_modes: Vec<String>,
     /// Extensions that the caller asked for.
     pub extensions: Vec<String>,
+    /// Takes those that the agent puts to use.
+    pub used: Used,
+    /// Tasks of the caller that the message refers to; only for an executor that [wants](Executor::wants_references) them.
+    pub references: Vec<Reference>,
     /// Skills of the pod as they are for this turn.
     pub skills: Vec<SkillRef>,
     /// What this executor last gave as a change's `attachment` for this task.
@@ -64,6 +68,15 @@ pub struct TurnInput {
     pub limits: Arc<Limits>,
     /// Until when an agent that is busy is asked again.
     pub busy_until: Instant,
+}
+
+/// A task that a message refers to.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    /// Its id.
+    pub task: Arc<str>,
+    /// What the executor last gave as a change's `attachment` for it.
+    pub attachment: Option<Raw>,
 }
 
 /// One thing that happens in a turn.
@@ -122,6 +135,11 @@ pub trait Executor: Send + Sync + 'static {
     /// Goes on with a turn that a sidecar before this one, in the same pod, had handed over, without handing it over
     /// again; `None` if that cannot be done for this turn. `later`: the agent had answered [`TurnEvent::Later`].
     fn reattach(&self, input: TurnInput, later: bool) -> Option<TurnStream>;
+
+    /// Whether [`TurnInput::references`] are to be looked up.
+    fn wants_references(&self) -> bool {
+        false
+    }
 
     /// Tells the agent that nobody waits for a turn any more; bounded, and what it answers does not matter. The turn's
     /// stream is gone by then. `attachment` is what the executor last gave for the task.

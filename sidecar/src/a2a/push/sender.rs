@@ -410,12 +410,11 @@ fn joined(first: &Event, rest: &mut Peekable<IntoIter<Event>>) -> Option<(Artifa
 /// `Retry-After`: seconds, or a date (RFC 9110, section 10.2.3); at most [`MAX_RETRY_AFTER`].
 fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
     let value = value.trim();
-    let wait = match value.parse() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(value).ok()?;
-            Duration::try_from(at.duration_since(now)).unwrap_or_default()
-        }
+    let wait = if let Ok(seconds) = value.parse() {
+        Duration::from_secs(seconds)
+    } else {
+        let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(value).ok()?;
+        Duration::try_from(at.duration_since(now)).unwrap_or_default()
     };
     Some(wait.min(MAX_RETRY_AFTER))
 }

@@ -10,10 +10,6 @@ use super::measured::Measured;
 use super::{Clock, Memory, Postgres, Sqlite, Store, postgres};
 use crate::a2a::metrics::Metrics;
 
-/// Environment variable with the UID of the pod: a process that finds tasks of its own pod knows that their owner is
-/// dead.
-const POD_UID: &str = "POD_UID";
-
 /// Why a store cannot be opened. The texts are for people.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -68,7 +64,7 @@ pub fn open(place: &Place, live: watch::Receiver<Arc<Live>>, metrics: Metrics) -
         }
         Place::Postgres { url_env, schema, ca_file } => {
             let url = std::env::var(url_env).map_err(|_| OpenError::NoUrl(url_env.clone()))?;
-            let pod = std::env::var(POD_UID).ok().filter(|p| !p.is_empty()).unwrap_or_else(crate::a2a::ids::uuid);
+            let pod = crate::a2a::ids::pod().unwrap_or_else(crate::a2a::ids::uuid);
             let place =
                 postgres::Place { url, schema: schema.clone(), ca_file: ca_file.clone().map(PathBuf::from), pod };
             let store = Postgres::open(place, live, metrics.clone())?;

@@ -96,7 +96,7 @@ pub struct Place {
 impl Postgres {
     /// Begins to connect, in the background: a database that is down is no reason not to start. Needs a runtime.
     pub fn open(place: Place, live: watch::Receiver<Arc<Live>>, metrics: Metrics) -> Result<Self, OpenError> {
-        let owner: Arc<str> = format!("{}/{}", place.pod.replace('/', "-"), crate::a2a::ids::uuid()).into();
+        let owner: Arc<str> = crate::a2a::ids::owner_in(&place.pod).into();
         let link = Link::new(&place.url, &place.schema, place.ca_file, Arc::clone(&owner))?;
         let core = Arc::new(Core {
             link,

@@ -15,6 +15,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use outrigger_protocol::a2a::operation::{Binding, Dialect, Operation};
 use outrigger_protocol::a2a::response::{Response as Answer, TaskView};
+use outrigger_protocol::a2a::turn::{TurnCaller, caller_header};
 use outrigger_protocol::a2a::v03;
 use parking_lot::RwLock;
 use serde_json::Value;
@@ -25,6 +26,7 @@ use super::error::{AgentError, CallError};
 use super::interface::Interface;
 use super::stream::EventStream;
 use super::{grpc, wire};
+use crate::a2a::call::{Caller, Used};
 use crate::a2a::ids::Trace;
 use crate::mesh::connect::{Backend, Lease, SendError};
 
@@ -36,6 +38,9 @@ const MAX_AFTER: Duration = Duration::from_secs(60);
 /// Largest answer of a call on nobody's behalf.
 const MAX_BYTES: u64 = 16 << 20;
 
+/// Who asks, for the agent: set by the sidecar alone, as no header of a caller's goes on to the agent.
+const CALLER: HeaderName = HeaderName::from_static("outrigger-caller");
+
 /// What goes with a call.
 #[derive(Clone, Debug)]
 pub struct With<'a> {
@@ -43,6 +48,10 @@ pub struct With<'a> {
     pub trace: Option<&'a Trace>,
     /// Extensions to ask for.
     pub extensions: &'a [String],
+    /// On whose behalf; none for a call of the sidecar's own.
+    pub caller: Option<&'a Caller>,
+    /// Takes the extensions that the agent puts to use.
+    pub used: Option<&'a Used>,
     /// From the request to the whole of an answer, or to the first event.
     pub limit: Duration,
     /// Between two signs of life on a stream.
@@ -54,7 +63,7 @@ pub struct With<'a> {
 impl With<'_> {
     /// A call on nobody's behalf.
     pub fn limit(limit: Duration) -> Self {
-        Self { trace: None, extensions: &[], limit, idle: limit, max_bytes: MAX_BYTES }
+        Self { trace: None, extensions: &[], caller: None, used: None, limit, idle: limit, max_bytes: MAX_BYTES }
     }
 }
 
@@ -273,7 +282,11 @@ impl Client {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
         }
         about(headers, *dialect, with);
-        self.exchange(request).await
+        let (response, lease) = self.exchange(request).await?;
+        if let Some(used) = with.used.filter(|_| response.status().is_success()) {
+            used.add_header(response.headers());
+        }
+        Ok((response, lease))
     }
 
     /// Sends a request over a connection that is there, or a new one if that one was just closing.
@@ -303,6 +316,13 @@ fn about(headers: &mut HeaderMap, dialect: Dialect, with: &With<'_>) {
         headers.insert("a2a-extensions", list.clone());
         if dialect != Dialect::V10 {
             headers.insert(HeaderName::from_static("x-a2a-extensions"), list);
+        }
+    }
+    if let Some(caller) = with.caller {
+        let identity = caller.identity.as_deref();
+        let identity = identity.map(|i| TurnCaller { subject: &i.subject, issuer: &i.issuer, scopes: &i.scopes });
+        if let Ok(value) = HeaderValue::from_str(&caller_header(identity)) {
+            headers.insert(CALLER, value);
         }
     }
     if let Some(trace) = with.trace {

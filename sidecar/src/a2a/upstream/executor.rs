@@ -178,6 +178,10 @@ impl Executor for A2a {
         driven.boxed()
     }
 
+    fn wants_references(&self) -> bool {
+        true
+    }
+
     fn can_reattach(&self, _later: bool, attachment: Option<&Raw>) -> bool {
         Ids::read(attachment).task.is_some()
     }

@@ -124,6 +124,8 @@ impl<'a> Flow<'a> {
         With {
             trace: Some(&self.input.trace),
             extensions: &self.input.extensions,
+            caller: Some(&self.input.caller),
+            used: Some(&self.input.used),
             limit: Duration::from_millis(self.limits.turn_timeout_ms),
             idle: Duration::from_millis(self.limits.stream_idle_timeout_ms),
             max_bytes: self.limits.max_answer_bytes,
@@ -182,8 +184,13 @@ impl<'a> Flow<'a> {
 
     /// Parameters of `SendMessage`.
     fn params(&self, streams: bool) -> Result<String, Fault> {
-        let message = as_theirs(&self.input.message, self.ids.task.as_deref(), self.ids.context.as_deref())
-            .map_err(|e| Fault::invalid(e.path, e.what))?;
+        let known = |id: &str| {
+            let found = self.input.references.iter().find(|r| *r.task == *id)?;
+            Ids::read(found.attachment.as_ref()).task
+        };
+        let (task, context) = (self.ids.task.as_deref(), self.ids.context.as_deref());
+        let message =
+            as_theirs(&self.input.message, task, context, &known).map_err(|e| Fault::invalid(e.path, e.what))?;
         let mut out = String::with_capacity(message.len() + 128);
         out.push_str("{\"message\":");
         out.push_str(&message);

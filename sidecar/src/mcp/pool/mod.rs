@@ -1,7 +1,7 @@
 //! One tool server: where it stands, its sessions, and its children.
 //!
 //! Children are [shared](slot) by clients that need nothing of each other told apart, or [owned](Owner) by one session or
-//! call. Each takes a [place](place), of which there are `maxProcesses`.
+//! call. Each takes a [`place`], of which there are `maxProcesses`.
 
 pub mod health;
 pub mod hello;

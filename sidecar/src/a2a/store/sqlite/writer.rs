@@ -21,8 +21,8 @@ pub(super) const MAX_WAITING: usize = 1_024;
 const MAX_BATCH: usize = 256;
 /// Transactions that are written and not told yet.
 const MAX_UNTOLD: usize = 16;
-/// After a transaction of several writes, the next one waits so long for more of them: callers come together then, and
-/// what a transaction costs is the same for few writes and for many. A caller who is alone does not wait.
+/// After a transaction of several writes, the next one waits so long for as many of them: callers come together then,
+/// and what a transaction costs is the same for few writes and for many. A caller who is alone does not wait.
 const GATHER: Duration = Duration::from_micros(100);
 
 /// What the rest of the process may know without a read.
@@ -154,10 +154,11 @@ fn work(mut db: Db, mut waiting: mpsc::Receiver<Job>, tell: &mpsc::Sender<Done>)
         let mut batch = Vec::with_capacity(last.max(8));
         batch.push(first);
         // Who was told of the last transaction may have something to write by now: one transaction for all is cheaper.
-        if last > 1 {
-            std::thread::sleep(GATHER)
-        } else {
-            std::thread::yield_now()
+        if last == 1 {
+            std::thread::yield_now();
+        } else if batch.len() + waiting.len() < last {
+            // Nobody wakes this thread: it sleeps for so long.
+            std::thread::park_timeout(GATHER);
         }
         while batch.len() < MAX_BATCH
             && let Ok(next) = waiting.try_recv()
