@@ -217,11 +217,7 @@ async fn a_log_message_goes_to_the_only_call_or_to_nobody() {
     ask(&rig, &a, "logging/setLevel", json!({"level": "error"})).await;
     assert_eq!(rig.post(Some(&a), call(1, "log", json!({}))).await.content_type(), "application/json");
     // With two calls in flight, whose it is can't be told.
-    let hanging = tokio::spawn({
-        let (session, body) = (a.clone(), call(2, "hang", json!({})));
-        let request = rig.start_post(&session, body);
-        async move { request.await }
-    });
+    let hanging = tokio::spawn(rig.start_post(&a, call(2, "hang", json!({}))));
     let reply = rig.post(Some(&b), call(3, "log-later", json!({}))).await;
     assert_eq!(reply.content_type(), "application/json");
     assert_eq!(reply.json().await["id"], 3);
