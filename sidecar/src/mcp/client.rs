@@ -66,10 +66,17 @@ pub struct Audience {
 #[derive(Default)]
 struct State {
     clients: HashMap<u64, Weak<dyn Client>>,
-    /// By URI, who watches it.
-    watched: HashMap<Box<str>, BTreeSet<u64>>,
+    watched: HashMap<Box<str>, Watched>,
     /// The least severe log messages that a client wants, as a place in the list of levels.
     levels: HashMap<u64, usize>,
+}
+
+/// A resource that somebody watches.
+#[derive(Default)]
+struct Watched {
+    who: BTreeSet<u64>,
+    /// The server has agreed to tell.
+    agreed: bool,
 }
 
 impl Audience {
@@ -84,11 +91,11 @@ impl Audience {
         s.clients.remove(&serial);
         s.levels.remove(&serial);
         let mut alone = Vec::new();
-        s.watched.retain(|uri, who| {
-            if who.remove(&serial) && who.is_empty() {
+        s.watched.retain(|uri, watched| {
+            if watched.who.remove(&serial) && watched.who.is_empty() {
                 alone.push(uri.clone());
             }
-            !who.is_empty()
+            !watched.who.is_empty()
         });
         alone
     }
@@ -103,24 +110,30 @@ impl Audience {
         self.len() == 0
     }
 
-    /// Watches a resource. `None` when the client watches too many; else whether it is the first to watch this one.
+    /// Watches a resource. `None` when the client watches too many; else whether the server has to be asked.
     pub fn watch(&self, serial: u64, uri: &str) -> Option<bool> {
         let mut s = self.state.lock();
-        if s.watched.values().filter(|who| who.contains(&serial)).count() >= MAX_WATCHED {
+        if s.watched.values().filter(|w| w.who.contains(&serial)).count() >= MAX_WATCHED {
             return None;
         }
-        let who = s.watched.entry(uri.into()).or_default();
-        let first = who.is_empty();
-        who.insert(serial);
-        Some(first)
+        let watched = s.watched.entry(uri.into()).or_default();
+        watched.who.insert(serial);
+        Some(!watched.agreed)
+    }
+
+    /// The server has agreed to tell of a resource.
+    pub fn agreed(&self, uri: &str) {
+        if let Some(watched) = self.state.lock().watched.get_mut(uri) {
+            watched.agreed = true;
+        }
     }
 
     /// Watches a resource no more. Whether nobody does now.
     pub fn unwatch(&self, serial: u64, uri: &str) -> bool {
         let mut s = self.state.lock();
-        let Some(who) = s.watched.get_mut(uri) else { return true };
-        who.remove(&serial);
-        let alone = who.is_empty();
+        let Some(watched) = s.watched.get_mut(uri) else { return true };
+        watched.who.remove(&serial);
+        let alone = watched.who.is_empty();
         if alone {
             s.watched.remove(uri);
         }
@@ -171,7 +184,7 @@ impl Audience {
                 .is_some_and(|rest| rest.is_empty() || whole.ends_with('/') || rest.starts_with(['/', '?', '#']))
         };
         let who: BTreeSet<u64> =
-            s.watched.iter().filter(|(whole, _)| within(whole)).flat_map(|(_, who)| who.iter().copied()).collect();
+            s.watched.iter().filter(|(whole, _)| within(whole)).flat_map(|(_, w)| w.who.iter().copied()).collect();
         who.iter().filter_map(|serial| s.clients.get(serial)?.upgrade()).collect()
     }
 }
@@ -207,6 +220,8 @@ mod tests {
         let audience = Audience::default();
         let ((a, ear_a), (b, ear_b)) = (join(&audience), join(&audience));
         assert_eq!(audience.watch(a, "file:///x"), Some(true));
+        assert_eq!(audience.watch(b, "file:///x"), Some(true));
+        audience.agreed("file:///x");
         assert_eq!(audience.watch(b, "file:///x"), Some(false));
         assert_eq!(audience.watch(b, "file:///y/"), Some(true));
         let tell = |uri: &str| {

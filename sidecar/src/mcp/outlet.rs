@@ -50,6 +50,11 @@ impl Answer {
         Self { body: body.into(), failure: None, code: None }
     }
 
+    /// A result for the request with a raw id.
+    pub fn to(id: &str, result: &str) -> Self {
+        Self::result(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+    }
+
     /// A failure of the proxy's own.
     pub fn failure(error: &Error, server: &str, id: Option<&str>) -> Self {
         let code = Some(i64::from(outrigger_protocol::jsonrpc::INTERNAL_ERROR));

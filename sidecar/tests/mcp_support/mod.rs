@@ -228,9 +228,30 @@ impl Rig {
         self.http("POST", &headers, body).await
     }
 
+    /// A POST that goes on by itself.
+    pub fn start_post(&self, session: &str, body: String) -> impl Future<Output = Reply> + Send + use<> {
+        let request = Request::builder()
+            .method("POST")
+            .uri(&self.base)
+            .header("content-type", "application/json")
+            .header("mcp-session-id", session)
+            .body(Full::new(Bytes::from(body)))
+            .unwrap();
+        let response = self.client.request(request);
+        async move {
+            let (parts, body) = response.await.unwrap().into_parts();
+            Reply { status: parts.status, headers: parts.headers, body, buffer: Vec::new() }
+        }
+    }
+
     /// A session after its handshake.
     pub async fn session(&self) -> String {
-        let reply = self.post(None, init(1)).await;
+        self.open(&init(1)).await
+    }
+
+    /// A session that begins with this message.
+    pub async fn open(&self, initialize: &str) -> String {
+        let reply = self.post(None, initialize.to_owned()).await;
         assert_eq!(reply.status, StatusCode::OK);
         let id = reply.headers["mcp-session-id"].to_str().unwrap().to_owned();
         let body = reply.last().await;
@@ -255,10 +276,36 @@ impl Rig {
         self.text(session, "pid", json!({})).await.parse().unwrap()
     }
 
+    /// A request of the stateless revision, with the headers that belong to it.
+    pub async fn modern(&self, method: &str, params: Value) -> Reply {
+        self.modern_as(json!(7), method, params).await
+    }
+
+    pub async fn modern_as(&self, id: Value, method: &str, params: Value) -> Reply {
+        let mut headers = vec![
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+            ("mcp-protocol-version", "2026-07-28"),
+            ("mcp-method", method),
+        ];
+        let name = params.get("name").or(params.get("uri")).and_then(Value::as_str).unwrap_or_default().to_owned();
+        if !name.is_empty() {
+            headers.push(("mcp-name", &name));
+        }
+        self.http("POST", &headers, modern(id, method, params)).await
+    }
+
     /// The session's stream.
     pub async fn listen(&self, session: &str) -> Reply {
         self.http("GET", &[("accept", "text/event-stream"), ("mcp-session-id", session)], "").await
     }
+}
+
+/// The first message of a client of a revision with these capabilities.
+pub fn initialize(revision: &str, capabilities: Value) -> String {
+    json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": revision, "capabilities": capabilities, "clientInfo": {"name": "t", "version": "1"}}})
+    .to_string()
 }
 
 pub fn init(id: u32) -> String {
@@ -270,6 +317,18 @@ pub fn init(id: u32) -> String {
 pub fn call(id: impl Into<Value>, tool: &str, arguments: Value) -> String {
     json!({"jsonrpc": "2.0", "id": id.into(), "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
         .to_string()
+}
+
+/// A message of the stateless revision; members of `_meta` in `params` stay and come before others.
+pub fn modern(id: impl Into<Value>, method: &str, mut params: Value) -> String {
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                      "io.modelcontextprotocol/clientCapabilities": {}});
+    let Value::Object(mut meta) = meta else { unreachable!() };
+    if let Some(Value::Object(given)) = params.get("_meta") {
+        meta.extend(given.clone());
+    }
+    params["_meta"] = Value::Object(meta);
+    json!({"jsonrpc": "2.0", "id": id.into(), "method": method, "params": params}).to_string()
 }
 
 pub struct Reply {
@@ -293,15 +352,26 @@ impl Reply {
         serde_json::from_slice(&self.bytes().await).unwrap()
     }
 
-    /// The next event of a stream; `None` at its end.
+    /// The next event of a stream that has data; `None` at its end.
     pub async fn event(&mut self) -> Option<Value> {
+        loop {
+            let (_, data) = self.raw_event().await?;
+            if !data.is_empty() {
+                return Some(serde_json::from_str(&data).unwrap());
+            }
+        }
+    }
+
+    /// Id and data of the next event of a stream; `None` at its end.
+    pub async fn raw_event(&mut self) -> Option<(Option<String>, String)> {
         assert_eq!(self.content_type(), "text/event-stream");
         loop {
             if let Some(end) = self.buffer.windows(2).position(|w| w == b"\n\n") {
                 let event: Vec<u8> = self.buffer.drain(..end + 2).collect();
                 let event = String::from_utf8(event).unwrap();
-                match event.lines().find_map(|l| l.strip_prefix("data: ")).filter(|d| !d.is_empty()) {
-                    Some(data) => return Some(serde_json::from_str(data).unwrap()),
+                let field = |name: &str| event.lines().find_map(|l| l.strip_prefix(name)).map(str::to_owned);
+                match field("data: ") {
+                    Some(data) => return Some((field("id: "), data)),
                     None => continue,
                 }
             }

@@ -111,8 +111,8 @@ pub struct Child {
     stop: watch::Sender<Option<(&'static str, Duration)>>,
     wake: Notify,
     ended: watch::Sender<Option<Ending>>,
-    /// Did its handshake: may be pinged, and its end is not a failed start.
-    pub initialized: AtomicBool,
+    /// Did its handshake.
+    initialized: AtomicBool,
     /// Pings in a row without an answer.
     pub missed_pings: AtomicU64,
     /// Whether it has said anything at all.
@@ -295,6 +295,17 @@ impl Child {
     /// Whether it was asked to end.
     pub fn stopping(&self) -> bool {
         self.stop.borrow().is_some()
+    }
+
+    /// Notes that it did its handshake: it may be pinged, and its end is not a failed start.
+    pub fn greet(&self) {
+        self.initialized.store(true, Ordering::Relaxed);
+        self.used.store(millis(self.since.elapsed()), Ordering::Relaxed);
+    }
+
+    /// Whether it did its handshake.
+    pub fn greeted(&self) -> bool {
+        self.initialized.load(Ordering::Relaxed)
     }
 
     /// Since when no client has used it.

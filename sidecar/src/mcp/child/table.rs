@@ -183,8 +183,8 @@ mod tests {
     #[tokio::test]
     async fn a_question_gives_time_but_not_for_ever() {
         let mut t = Table::default();
-        let now = Instant::now();
         t.pending.insert(1, pending(1).0);
+        let now = Instant::now();
         assert!(t.overdue(now, true, Duration::from_secs(2)).is_empty());
         assert_eq!(t.next_deadline(), Some(now + Duration::from_secs(2)));
         assert_eq!(t.overdue(now + Duration::from_secs(10), true, Duration::from_secs(2)).len(), 1);

@@ -225,13 +225,20 @@ fn watch(
     let mut request = request(session, envelope, outlet.clone(), false, work);
     if let Some(uri) = uri {
         let serial = session.serial;
-        if slot.audience.watch(serial, &uri).is_none() {
-            return Err(Error::TooManyWatched(crate::mcp::client::MAX_WATCHED));
+        match slot.audience.watch(serial, &uri) {
+            None => return Err(Error::TooManyWatched(crate::mcp::client::MAX_WATCHED)),
+            Some(true) => {}
+            Some(false) => {
+                done(envelope, outlet);
+                return Ok(());
+            }
         }
         let (slot, uri) = (Arc::clone(slot), uri.into_owned());
         request.translate = Some(Box::new(move |response, pending| {
             if response.error.is_some() {
                 slot.audience.unwatch(serial, &uri);
+            } else {
+                slot.audience.agreed(&uri);
             }
             Some(crate::mcp::child::dispatch::answer(response, &pending.client_id))
         }));
@@ -250,11 +257,15 @@ fn unwatch(
     let uri = edit::param(envelope, "uri").and_then(string);
     if uri.is_some_and(|uri| !slot.audience.unwatch(session.serial, &uri)) {
         // Others watch on.
-        let id = envelope.id.map_or("null", |i| i.raw);
-        outlet.finish(Answer::result(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)));
+        done(envelope, outlet);
         return Ok(());
     }
     child.request(request(session, envelope, outlet.clone(), false, work)).map(|_| ())
+}
+
+/// An empty result.
+fn done(envelope: &Envelope<'_>, outlet: &Outlet) {
+    outlet.finish(Answer::to(envelope.id.map_or("null", |i| i.raw), "{}"));
 }
 
 /// Begins a session. Start and handshake go on by themselves, as the response may have to become a stream meanwhile.
@@ -317,7 +328,7 @@ async fn open(server: &Arc<Server>, session: &Arc<Session>, envelope: &Envelope<
         Some((slot, result)) => {
             session.agree(&agreed(&result));
             session.sit(Seat::Shared(slot));
-            Session::greeting(id, &result)
+            Answer::to(id, &result)
         }
         None => own(server, session, envelope).await?,
     };
@@ -380,7 +391,7 @@ async fn own(server: &Arc<Server>, session: &Arc<Session>, envelope: &Envelope<'
         Some(Event::Final(Answer { failure: Some(error), .. }, _)) => Err(error),
         Some(Event::Final(answer, _)) => {
             if answer.ok() {
-                child.initialized.store(true, std::sync::atomic::Ordering::Relaxed);
+                child.greet();
                 let text = std::str::from_utf8(&answer.body).unwrap_or_default();
                 let result = Envelope::parse(text, usize::MAX).ok().and_then(|e| e.result.map(|r| r.raw));
                 session.agree(&agreed(result.unwrap_or_default()));

@@ -89,7 +89,7 @@ async fn begin(
         (server.slot(&SlotKind::modern()).child().await?, None)
     } else {
         let child = server.start(Era::Modern, || Behind::Nobody, Owner::Lease).await?;
-        child.initialized.store(true, std::sync::atomic::Ordering::Relaxed);
+        child.greet();
         (Arc::clone(&child), Some(Lease { child, why: "done" }))
     };
     let request = Request {

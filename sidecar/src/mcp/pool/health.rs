@@ -298,11 +298,7 @@ pub async fn keep(server: Arc<Server>) {
         for (child, owner) in server.children() {
             // A busy child may answer late; its request has a time limit of its own.
             let busy = child.table.lock().in_flight() > 0;
-            if child.initialized.load(Ordering::Relaxed)
-                && !busy
-                && child.living()
-                && !matches!(owner, Owner::Probe | Owner::Check)
-            {
+            if child.greeted() && !busy && child.living() && !matches!(owner, Owner::Probe | Owner::Check) {
                 tokio::spawn(ping(Arc::clone(&server), child, owner));
             }
         }

@@ -1,7 +1,6 @@
 //! What is said first to a child of the proxy's own, and what it answers.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use outrigger_protocol::jsonrpc::{Envelope, Slice, member, string};
@@ -80,7 +79,7 @@ pub async fn greet(
         }
         Era::Modern => discover(child, limit).await?,
     };
-    child.initialized.store(true, Ordering::Relaxed);
+    child.greet();
     Ok(hello)
 }
 

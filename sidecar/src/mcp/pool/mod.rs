@@ -395,7 +395,7 @@ impl Server {
     /// Makes room: first what nobody uses, then the session that was not used for longest, then a shared child whose
     /// clients all pause; they get another one when they go on.
     fn evict(&self) -> bool {
-        let idle = |m: &&Member| m.child.table.lock().in_flight() == 0;
+        let idle = |m: &&Member| m.child.table.lock().pending.is_empty();
         let unused: Vec<Arc<Child>> = {
             let members = self.members.lock();
             let unused = members.iter().filter(idle).filter(|m| match &m.owner {
@@ -436,7 +436,7 @@ impl Server {
                 Owner::Slot(slot) => slot.upgrade().is_none_or(|s| s.unused_but_for_its_child()),
                 Owner::Probe | Owner::Check | Owner::Session(_) => false,
             };
-            if unused && child.table.lock().in_flight() == 0 && child.idle() >= limit {
+            if unused && child.greeted() && child.table.lock().pending.is_empty() && child.idle() >= limit {
                 child.stop("idle", self.shared.timing.grace);
             }
         }
@@ -473,7 +473,7 @@ impl Server {
             other => other.to_string(),
         };
         self.last_exit.lock().clone_from(&exit);
-        if !child.initialized.load(Ordering::Relaxed) && !matches!(owner, Some(Owner::Probe)) {
+        if !child.greeted() && !matches!(owner, Some(Owner::Probe)) {
             self.start_failed(error, &describe(error));
         }
     }

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::child::Child;
 use super::client::{Client, Streams, serial};
 use super::error::Error;
-use super::outlet::{Answer, Inlet, Outlet};
+use super::outlet::{Inlet, Outlet};
 use super::pool::Shared;
 use super::pool::slot::Slot;
 use super::seal::Key;
@@ -147,6 +147,7 @@ impl Session {
     pub fn idle(&self) -> Duration {
         if self.in_use() {
             self.touch();
+            return Duration::ZERO;
         }
         self.last_used.lock().elapsed()
     }
@@ -253,11 +254,6 @@ impl Session {
         let _ = self.deliver(&line(number), streams, false, number);
         tokio::spawn(ask::watch(self.me.clone(), number, limit));
         Ok(())
-    }
-
-    /// The answer of `initialize` for a session on a shared child.
-    pub fn greeting(id: &str, result: &str) -> Answer {
-        Answer::result(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
     }
 }
 

@@ -61,7 +61,9 @@ impl Sessions {
     pub fn evict(&self, among: impl Fn(&Session) -> bool) -> bool {
         let oldest = self.all().into_iter().filter(|s| among(s)).map(|s| (s.idle(), s)).max_by_key(|(idle, _)| *idle);
         match oldest {
-            Some((idle, session)) if idle >= self.shared.timing.evict_idle => self.end(&session.key, "evicted"),
+            Some((idle, session)) if !idle.is_zero() && idle >= self.shared.timing.evict_idle => {
+                self.end(&session.key, "evicted")
+            }
             _ => false,
         }
     }
