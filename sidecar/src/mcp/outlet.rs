@@ -474,12 +474,15 @@ mod tests {
         let mut rx = tx.attach(None);
         assert_eq!(body(&mut rx).await.0, "q");
         assert!(!tx.retract(7));
+        // A place stays free for the response.
+        assert_eq!(tx.park(&Bytes::from_static(b"q2"), 8), Sent::Refused);
+        assert_eq!(body(&mut rx).await.0, "x");
         assert_eq!(tx.park(&Bytes::from_static(b"q2"), 8), Sent::Taken);
         assert_eq!(tx.take_questions(), [(8, Bytes::from_static(b"q2"))]);
         // Another reader goes on where the first one was.
         let mut second = tx.attach(None);
         assert!(rx.next().await.is_none());
-        for _ in 2..MAX_QUEUED {
+        for _ in 3..MAX_QUEUED {
             assert_eq!(body(&mut second).await.0, "x");
         }
         assert_eq!(body(&mut second).await.0, "y");
