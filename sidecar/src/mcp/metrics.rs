@@ -36,6 +36,10 @@ pub struct Metrics {
     pub probes: IntCounterVec,
     /// By server.
     pub resumed: IntCounterVec,
+    /// By server and era of the client (`legacy`, `modern`).
+    pub bridged: IntCounterVec,
+    /// By server.
+    pub parked: IntGaugeVec,
 }
 
 /// From a tool that answers at once to one that takes minutes, in seconds.
@@ -49,7 +53,7 @@ impl Metrics {
     #[expect(clippy::expect_used, reason = "names and labels are constants, which a test checks")]
     pub fn register(registry: &Registry) -> Self {
         let metrics = Self::new().expect("metric names are valid");
-        let all: [Box<dyn prometheus::core::Collector>; 15] = [
+        let all: [Box<dyn prometheus::core::Collector>; 17] = [
             Box::new(metrics.requests.clone()),
             Box::new(metrics.duration.clone()),
             Box::new(metrics.http_refusals.clone()),
@@ -65,6 +69,8 @@ impl Metrics {
             Box::new(metrics.ping_failures.clone()),
             Box::new(metrics.probes.clone()),
             Box::new(metrics.resumed.clone()),
+            Box::new(metrics.bridged.clone()),
+            Box::new(metrics.parked.clone()),
         ];
         for collector in all {
             if let Err(error) = registry.register(collector) {
@@ -143,6 +149,12 @@ impl Metrics {
                 "Responses that were cut and taken up again by their client.",
                 &["server"],
             )?,
+            bridged: counter(
+                "bridged_requests_total",
+                "Requests of clients of one era for a server of the other, by era of the client.",
+                &["server", "client"],
+            )?,
+            parked: gauge("parked_calls", "Calls that wait for answers of their client.")?,
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use outrigger_protocol::jsonrpc::Slice;
+use outrigger_protocol::mcp::capability::Client;
 use outrigger_protocol::mcp::object::{Edits, Object};
 
 /// Capabilities by which a server may ask its client something; nothing in such a question tells clients apart.
@@ -24,7 +25,7 @@ impl<'a> Declared<'a> {
 
     /// Whether a server may ask this client something.
     pub fn answers_questions(&self) -> bool {
-        self.object.as_ref().is_some_and(|o| QUESTIONS.iter().any(|q| o.get(q).is_some_and(|v| v.raw != "null")))
+        !Client::read(self.raw).asks_nothing()
     }
 
     /// The same without those by which a server may ask something.

@@ -1,3 +1,6 @@
-//! Between the eras: what a client says in one and a server understands in the other.
+//! Between the eras: [`modern`] clients in front of servers that have a handshake, and [`legacy`] clients in front of
+//! servers that have none.
 
 pub mod capabilities;
+pub mod legacy;
+pub mod modern;

@@ -123,7 +123,9 @@ impl Child {
     fn spread(&self, audience: &Audience, envelope: &Envelope<'_>) {
         let method = &*envelope.method;
         let who = if method.ends_with("/list_changed") {
-            audience.everyone()
+            let mut all = audience.everyone();
+            all.extend(self.shared.listeners.everyone());
+            all
         } else if method == "notifications/resources/updated" {
             let uri = edit::param(envelope, "uri").and_then(string);
             uri.map(|uri| audience.watchers(&uri)).unwrap_or_default()

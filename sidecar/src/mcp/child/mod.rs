@@ -30,9 +30,10 @@ use wire::{Driver, Wire};
 const FOREVER: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Which of the two ways of the protocol a child is spoken to in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Era {
     /// Begins with `initialize`.
+    #[default]
     Legacy,
     /// Each request carries all it needs.
     Modern,
@@ -92,6 +93,8 @@ pub struct Request<'a> {
     pub limit: Option<Duration>,
     /// Keeps a drain waiting.
     pub work: Option<Work>,
+    /// Whether it is a request of a client's to be counted; not so for one that is part of another.
+    pub counted: bool,
     /// For a response that is not simply given back under the client's id.
     pub translate: Option<Translate>,
 }
@@ -186,6 +189,7 @@ impl Child {
             hard_deadline: now + request.limit.map_or(FOREVER, |l| l * HARD_FACTOR),
             cancelled: false,
             work: request.work,
+            counted: request.counted,
             translate: request.translate,
         };
         {
@@ -248,6 +252,14 @@ impl Child {
         drop(table);
         self.recheck();
         Some(id)
+    }
+
+    /// Gives a request in flight another raw id and progress token: its client has come back with another request.
+    pub fn readdress(&self, id: u64, client_id: &str, token: Option<&str>) {
+        if let Some(pending) = self.table.lock().pending.get_mut(&id) {
+            pending.client_id = client_id.into();
+            pending.token = token.map(Into::into);
+        }
     }
 
     /// Ends all that a client has in flight.
@@ -417,15 +429,12 @@ impl Child {
 
     /// Gives a request its response; without one, somebody else gives it.
     fn complete(&self, pending: &Pending, answer: Option<Answer>, outcome: &'static str) {
-        if pending.client == OURSELVES {
-            if let Some(answer) = answer {
-                pending.outlet.finish(answer);
-            }
-            return;
+        if pending.counted {
+            self.shared.count(pending.method, outcome, pending.started);
         }
-        self.shared.count(pending.method, outcome, pending.started);
         if let Some(answer) = answer
             && !pending.outlet.finish(answer)
+            && pending.client != OURSELVES
         {
             self.shared.dropped("unread_response");
         }
@@ -467,6 +476,7 @@ impl Child {
             log: Log::No,
             limit: Some(limit),
             work: None,
+            counted: false,
             translate: None,
         })?;
         // The table's own deadline is the one that counts; this one only covers a loop that is about to end.
@@ -476,6 +486,25 @@ impl Child {
             Ok(_) => Err(Error::ShimLost),
             Err(_) => Err(Error::RequestTimeout(millis(limit))),
         }
+    }
+
+    /// The proxy's own request whose response matters to nobody. It is on its way before what comes after it.
+    pub fn demand(&self, method: &str, params: &str) -> Result<(), Error> {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"{method}","params":{params}}}"#);
+        let envelope = Envelope::parse(&text, usize::MAX).map_err(|e| Error::InitializeFailed(e.to_string()))?;
+        let (outlet, _) = outlet();
+        self.request(Request {
+            envelope: &envelope,
+            outlet,
+            client: OURSELVES,
+            streams: false,
+            log: Log::No,
+            limit: Some(self.shared.request_limit()),
+            work: None,
+            counted: false,
+            translate: None,
+        })
+        .map(|_| ())
     }
 
     /// The proxy's own notification.

@@ -45,6 +45,8 @@ pub struct Pending {
     pub cancelled: bool,
     /// Keeps a drain waiting.
     pub work: Option<Work>,
+    /// Whether it is counted.
+    pub counted: bool,
     /// For a response that is not simply given back under the client's id.
     pub translate: Option<Translate>,
 }
@@ -157,6 +159,7 @@ mod tests {
             hard_deadline: now + Duration::from_secs(9),
             cancelled: false,
             work: None,
+            counted: true,
             translate: None,
         };
         (pending, inlet)

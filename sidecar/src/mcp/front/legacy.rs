@@ -15,7 +15,7 @@ use super::refuse::{Refusal, refuse};
 use super::reply::{self, Accept, Shape};
 use super::{Caller, Inbound};
 use crate::drain::Work;
-use crate::mcp::bridge::capabilities;
+use crate::mcp::bridge::{self, capabilities};
 use crate::mcp::child::table::Log;
 use crate::mcp::child::{Child, Era, Request};
 use crate::mcp::client::{Behind, Client, OURSELVES};
@@ -162,6 +162,9 @@ async fn begin(
     if streams {
         session.offer(outlet);
     }
+    if let Some(Seat::Bridged(bridged)) = session.seat() {
+        return bridged.call(session, &child, envelope, outlet, streams, work).await;
+    }
     if let Some(Seat::Shared(slot)) = session.seat() {
         match &*envelope.method {
             "logging/setLevel" => return set_level(session, slot, &child, envelope, outlet, work),
@@ -188,6 +191,7 @@ fn request<'a>(
         log: Log::Session,
         limit: Some(session.shared.request_limit()),
         work: Some(work),
+        counted: true,
         translate: None,
     }
 }
@@ -324,6 +328,12 @@ async fn open(server: &Arc<Server>, session: &Arc<Session>, envelope: &Envelope<
         return Err(Error::TooManySessions(crate::mcp::session::store::MAX_SESSIONS));
     }
     let id = envelope.id.map_or("null", |i| i.raw);
+    if !server.legacy() {
+        let (answer, bridged) = bridge::legacy::open(server, session, envelope).await?;
+        server.sessions.add(session);
+        session.sit(Seat::Bridged(bridged));
+        return Ok(answer);
+    }
     let answer = match shared_slot(server, session, envelope).await? {
         Some((slot, result)) => {
             session.agree(&agreed(&result));
@@ -385,6 +395,7 @@ async fn own(server: &Arc<Server>, session: &Arc<Session>, envelope: &Envelope<'
         log: Log::No,
         limit: Some(server.shared.start_limit()),
         work: None,
+        counted: false,
         translate: None,
     })?;
     match rx.next().await {

@@ -8,39 +8,47 @@ use http::StatusCode;
 use outrigger_protocol::jsonrpc::{Envelope, Kind, member};
 use outrigger_protocol::mcp::era::Modern;
 use outrigger_protocol::mcp::meta::SUBSCRIPTION_ID;
-use outrigger_protocol::mcp::{HANDSHAKE_REVISIONS, method_label};
+use outrigger_protocol::mcp::method_label;
 use tokio::time::Instant;
+use tokio_util::sync::DropGuard;
 
 use super::Inbound;
-use super::refuse::{Refusal, refuse};
+use super::refuse::Refusal;
 use super::reply::{self, Shape};
+use crate::mcp::bridge::{self, modern::Asked};
 use crate::mcp::child::dispatch;
 use crate::mcp::child::table::{Log, Pending};
 use crate::mcp::child::{Child, Era, Request};
 use crate::mcp::client::{Behind, serial};
 use crate::mcp::error::Error;
 use crate::mcp::outlet::{Answer, Outlet, outlet};
+use crate::mcp::pool::Owner;
 use crate::mcp::pool::slot::Kind as SlotKind;
-use crate::mcp::pool::{Owner, Server};
 
-/// The request of a client that may leave: then the child is told that nobody waits any more.
-pub struct Abandon {
-    child: Weak<Child>,
-    id: u64,
+/// What happens when the client of a request leaves, or its response has been sent.
+pub enum Abandon {
+    /// Nothing.
+    Nothing,
+    /// A child is told that nobody waits any more, unless it has answered.
+    Child(Weak<Child>, u64),
+    /// A task is told.
+    Task(DropGuard),
 }
 
 impl Abandon {
     /// Of a request that a child knows under an id.
-    pub fn new(child: &Arc<Child>, id: u64) -> Self {
-        Self { child: Arc::downgrade(child), id }
+    pub fn of(child: &Arc<Child>, id: u64) -> Self {
+        Self::Child(Arc::downgrade(child), id)
     }
 }
 
 impl Drop for Abandon {
     fn drop(&mut self) {
-        if let Some(child) = self.child.upgrade() {
+        if let Self::Child(child, id) = self
+            && let Some(child) = child.upgrade()
+        {
             // One that was answered is not there any more.
-            child.cancel(self.id, "the client closed the stream");
+            child.cancel(*id, "the client closed the stream");
         }
     }
 }
@@ -53,14 +61,9 @@ pub async fn post(inbound: &Inbound<'_>, envelope: &Envelope<'_>, call: &Modern<
         return Ok(reply::empty(StatusCode::ACCEPTED));
     }
     let id = envelope.id.map(|i| i.raw);
-    if server.ready().await.is_ok() && server.modern().await.is_ok_and(|known| !known) {
-        // Clients that know both ways fall back to `initialize` on this answer.
-        let message = format!("this server begins with initialize; supported: {}", HANDSHAKE_REVISIONS.join(", "));
-        return Err(refuse("revision", StatusCode::BAD_REQUEST, id, message));
-    }
     let (tx, rx) = outlet();
     let started = Instant::now();
-    match begin(server, envelope, call, &tx, accept.stream).await {
+    match begin(inbound, envelope, call, &tx).await {
         Ok(abandon) => Ok(reply::reply(rx, accept, Shape::Modern, None, Some(abandon), &server.shared.timing).await),
         Err(error) => {
             server.shared.count(method_label(&envelope.method), error.outcome(), started);
@@ -70,12 +73,12 @@ pub async fn post(inbound: &Inbound<'_>, envelope: &Envelope<'_>, call: &Modern<
 }
 
 async fn begin(
-    server: &Arc<Server>,
+    inbound: &Inbound<'_>,
     envelope: &Envelope<'_>,
     call: &Modern<'_>,
     outlet: &Outlet,
-    streams: bool,
 ) -> Result<Abandon, Error> {
+    let Inbound { server, caller, accept, .. } = *inbound;
     let shared = &server.shared;
     if !shared.drain.accepting() {
         return Err(Error::Draining);
@@ -85,21 +88,26 @@ async fn begin(
     // A subscription ends when its client wants it to, which no drain can wait for.
     let work = (!listens).then(|| shared.drain.work(shared.container()));
     server.ready().await?;
+    if !server.modern().await? {
+        let (caller, streams) = (caller.name(), accept.stream);
+        return bridge::modern::serve(Asked { server, caller, envelope, modern: call, outlet, streams }, work).await;
+    }
     let (child, lease) = if server.shares() {
         (server.slot(&SlotKind::modern()).child().await?, None)
     } else {
         let child = server.start(Era::Modern, || Behind::Nobody, Owner::Lease).await?;
         child.greet();
-        (Arc::clone(&child), Some(Lease { child, why: "done" }))
+        (Arc::clone(&child), Some(Lease(child)))
     };
     let request = Request {
         envelope,
         outlet: outlet.clone(),
         client: serial(),
-        streams,
+        streams: accept.stream,
         log: call.meta.log_level().map_or(Log::No, Log::From),
         limit: (!listens).then(|| shared.request_limit()),
         work,
+        counted: true,
         translate: if listens || lease.is_some() {
             Some(Box::new(move |response, pending| {
                 drop(lease);
@@ -110,18 +118,15 @@ async fn begin(
         },
     };
     let id = child.request(request)?;
-    Ok(Abandon::new(&child, id))
+    Ok(Abandon::of(&child, id))
 }
 
 /// A child of one call, which ends with it.
-struct Lease {
-    child: Arc<Child>,
-    why: &'static str,
-}
+struct Lease(Arc<Child>);
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.child.stop(self.why, self.child.grace());
+        self.0.stop("done", self.0.grace());
     }
 }
 

@@ -21,7 +21,7 @@ const MAX_PAGES: usize = 16;
 const OURSELVES: &str = concat!(r#"{"name":"outrigger","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
 
 /// What a server said of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// How it was asked.
     pub era: Era,

@@ -14,12 +14,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use outrigger_protocol::config;
 use outrigger_protocol::status::{PartStatus, ServerPhase, ServerStatus};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use super::bridge::modern::lease::Leases;
+use super::bridge::modern::parked::Parked;
 use super::child::{Child, Ending, Era};
 use super::client::{Audience, Behind};
 use super::error::{Error, tail};
@@ -166,6 +169,11 @@ pub struct Server {
     pub failing: Notify,
     /// Its sessions.
     pub sessions: Sessions,
+    /// Processes for one call at a time that are idle.
+    pub leases: Leases,
+    /// Calls that wait for their clients.
+    pub parked: Parked,
+    legacy_hello: ArcSwapOption<Hello>,
     slots: Mutex<HashMap<Kind, Arc<Slot>>>,
     members: Mutex<Vec<Member>>,
     places: Places,
@@ -196,6 +204,9 @@ impl Server {
             eras: watch::Sender::new(eras),
             failing: Notify::new(),
             sessions: Sessions::new(Arc::clone(&shared)),
+            leases: Leases::default(),
+            parked: Parked::default(),
+            legacy_hello: ArcSwapOption::empty(),
             slots: Mutex::default(),
             members: Mutex::default(),
             places: Places::new(shared.conf.process.max_processes),
@@ -533,6 +544,7 @@ impl Server {
     /// The container is another one: what was found out before says nothing about it.
     pub fn forget_container(&self) {
         self.failed_starts.store(0, Ordering::Relaxed);
+        self.legacy_hello.store(None);
         if self.shared.conf.era == config::Era::Auto {
             self.eras.send_replace(Eras::default());
         }
@@ -544,8 +556,16 @@ impl Server {
         self.health.send_replace(Health { phase: ServerPhase::Ready, info: Some(info), ..Health::default() });
     }
 
+    /// What the server said last in a handshake.
+    pub fn legacy_hello(&self) -> Option<Arc<Hello>> {
+        self.legacy_hello.load_full()
+    }
+
     /// What a handshake in an era told.
     pub fn learned(&self, hello: &Hello) {
+        if hello.era == Era::Legacy {
+            self.legacy_hello.store(Some(Arc::new(hello.clone())));
+        }
         self.eras.send_modify(|eras| {
             match hello.era {
                 Era::Legacy => eras.legacy = Some(true),

@@ -17,6 +17,8 @@ use crate::mcp::child::{Child, Ending, Era};
 use crate::mcp::client::{Audience, Behind};
 use crate::mcp::error::Error;
 
+/// The number under which the level of requests without a session stands: no client has it.
+const RAISED: u64 = u64::MAX;
 /// Children that ended this long after they were started are none of those before.
 const WELL_AFTER: Duration = Duration::from_secs(60);
 
@@ -109,7 +111,7 @@ impl Slot {
 
     /// Whether its child did nothing for so long.
     pub fn pausing(&self, limit: Duration) -> bool {
-        self.child.load().as_ref().is_some_and(|c| c.idle() >= limit)
+        self.audience.watched().is_empty() && self.child.load().as_ref().is_some_and(|c| c.idle() >= limit)
     }
 
     /// Its child; one that is gone is started again, once for all who wait.
@@ -171,6 +173,16 @@ impl Slot {
             self.child.store(None);
         }
         Ok(child)
+    }
+
+    /// Has a child log at least as much as a request wants to hear; it stays at that.
+    pub fn raise_level(&self, child: &Arc<Child>, level: usize) {
+        if !self.hello().is_some_and(|h| h.can("logging")) || self.audience.level().is_some_and(|l| l <= level) {
+            return;
+        }
+        self.audience.set_level(RAISED, level);
+        let params = format!(r#"{{"level":"{}"}}"#, outrigger_protocol::mcp::meta::LOG_LEVELS[level]);
+        let _ = child.demand("logging/setLevel", &params);
     }
 
     /// Tells a new child what its clients told the one before.

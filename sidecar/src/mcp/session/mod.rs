@@ -13,10 +13,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use outrigger_protocol::jsonrpc::{Envelope, string};
+use outrigger_protocol::mcp::input::Question;
 use outrigger_protocol::mcp::{HANDSHAKE_REVISIONS, edit};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::bridge::legacy::Bridged;
 use super::child::Child;
 use super::client::{Client, Streams, serial};
 use super::error::Error;
@@ -33,6 +35,19 @@ pub enum Seat {
     Own(Arc<Child>),
     /// One that it shares.
     Shared(Arc<Slot>),
+    /// One that speaks the other way.
+    Bridged(Arc<Bridged>),
+}
+
+impl Seat {
+    /// Where its child is, for one that does not belong to one session.
+    fn slot(&self) -> Option<&Arc<Slot>> {
+        match self {
+            Self::Own(_) => None,
+            Self::Shared(slot) => Some(slot),
+            Self::Bridged(bridged) => Some(&bridged.slot),
+        }
+    }
 }
 
 /// See the module.
@@ -79,9 +94,14 @@ impl Session {
 
     /// Gives it its child, once.
     pub fn sit(&self, seat: Seat) {
-        if let Seat::Shared(slot) = &seat {
+        if let Some(slot) = seat.slot() {
             let me: Weak<Self> = self.me.clone();
             slot.audience.join(self.serial, me);
+        }
+        if let Seat::Bridged(bridged) = &seat
+            && let Some(me) = self.me.upgrade()
+        {
+            bridged.begin(&me);
         }
         let _ = self.seat.set(seat);
     }
@@ -101,19 +121,19 @@ impl Session {
 
     /// Its child; a shared one that is gone is started again.
     pub async fn child(&self) -> Result<Arc<Child>, Error> {
-        match self.seat.get() {
-            Some(Seat::Own(child)) => Ok(Arc::clone(child)),
-            Some(Seat::Shared(slot)) => {
-                if let Some(child) = slot.living() {
-                    return Ok(child);
-                }
-                self.waiting.fetch_add(1, Ordering::Relaxed);
-                let child = slot.child().await;
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
-                child
-            }
-            None => Err(Error::SessionEnded),
+        let seat = self.seat.get().ok_or(Error::SessionEnded)?;
+        let slot = match seat {
+            Seat::Own(child) => return Ok(Arc::clone(child)),
+            Seat::Shared(slot) => slot,
+            Seat::Bridged(bridged) => &bridged.slot,
+        };
+        if let Some(child) = slot.living() {
+            return Ok(child);
         }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let child = slot.child().await;
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        child
     }
 
     /// Notes the revision that was agreed on; one that is none of the handshake revisions is not noted.
@@ -156,7 +176,7 @@ impl Session {
     fn in_use(&self) -> bool {
         let child = match self.seat.get() {
             Some(Seat::Own(child)) => Some(Arc::clone(child)),
-            Some(Seat::Shared(slot)) => slot.living(),
+            Some(seat) => seat.slot().and_then(|slot| slot.living()),
             None => None,
         };
         self.waiting.load(Ordering::Relaxed) > 0
@@ -202,6 +222,7 @@ impl Session {
         match self.seat.get() {
             Some(Seat::Own(child)) => child.stop(why, self.shared.timing.grace),
             Some(Seat::Shared(slot)) => slot.left(self.serial),
+            Some(Seat::Bridged(bridged)) => bridged.end(self.serial),
             None => {}
         }
     }
@@ -217,6 +238,7 @@ impl Session {
                 "notifications/cancelled" => slot.living().map_or(Ok(()), |child| child.notify(self.serial, envelope)),
                 _ => self.child().await?.notify(self.serial, envelope),
             },
+            Some(Seat::Bridged(bridged)) => bridged.notify(self.serial, envelope),
             None => Err(Error::SessionEnded),
         }
     }
@@ -232,12 +254,9 @@ impl Session {
     }
 
     /// Asks the client and waits for its answer: the whole response, under another id.
-    pub async fn question(&self, method: &str, params: &str, streams: &Streams) -> Result<Bytes, Error> {
+    pub async fn question(&self, question: &Question, streams: &Streams) -> Result<Bytes, Error> {
         let (asked, answer) = ask::Asked::waiting();
-        let line = |n: u64| {
-            format!(r#"{{"jsonrpc":"2.0","id":{n},"method":"{method}","params":{params}}}"#).into_bytes().into()
-        };
-        self.put(asked, streams, line)?;
+        self.put(asked, streams, |n| question.request(&n.to_string(), &format!("{}-{n}", self.serial)).into())?;
         answer.await.unwrap_or(Err(Error::SessionEnded))
     }
 
