@@ -201,7 +201,7 @@ async fn a_legacy_client_sees_a_modern_server_as_a_legacy_one() {
     // Errors of the other era are none of this one.
     let answer = session.call("sample", json!({})).await.last().await;
     assert_eq!(
-        (&answer["error"]["code"], &answer["error"]["data"]["code"]),
+        (&answer["error"]["code"], &answer["error"]["data"]["outrigger.dev/original"]["code"]),
         (&json!(-32603), &json!(-32021)),
         "{answer}"
     );

@@ -135,9 +135,10 @@ impl Call {
         &self,
         questions: &[Question],
     ) -> Result<Vec<(String, String)>, Box<dyn FnOnce(&str) -> Answer + Send>> {
-        let streams = || match self.streams && self.outlet.open() {
-            true => Streams { current: Some(self.outlet.clone()), newest: Some(self.outlet.clone()) },
-            false => Streams::default(),
+        // Each question on its own: the reader may leave between them.
+        let streams = || {
+            let stream = Some(&self.outlet).filter(|o| self.streams && o.open());
+            Streams { current: stream.cloned(), newest: stream.cloned() }
         };
         for question in questions {
             if !question.need().is_some_and(|need| self.bridged.declared.takes(need)) {
@@ -157,16 +158,15 @@ impl Call {
             })?;
             let text = String::from_utf8_lossy(&body).into_owned();
             let envelope = Envelope::parse(&text, usize::MAX).ok();
-            match envelope.as_ref().and_then(|e| e.result) {
-                Some(result) => answers.push((question.key.clone(), result.raw.to_owned())),
-                // What the client did not decide, nobody decides for it.
-                None => {
-                    let error = envelope.as_ref().and_then(|e| e.error).and_then(|e| member(e, "message"));
-                    let error = error.and_then(|m| string(m.raw)).unwrap_or_default().into_owned();
-                    let why = format!("the client refused {}: {error}", question.method);
-                    return Err(Box::new(move |id| Answer::error(Some(id), INTERNAL_ERROR, &why)));
-                }
+            if let Some(result) = envelope.as_ref().and_then(|e| e.result) {
+                answers.push((question.key.clone(), result.raw.to_owned()));
+                continue;
             }
+            // What the client did not decide, nobody decides for it.
+            let error = envelope.as_ref().and_then(|e| e.error).and_then(|e| member(e, "message"));
+            let error = error.and_then(|m| string(m.raw)).unwrap_or_default().into_owned();
+            let why = format!("the client refused {}: {error}", question.method);
+            return Err(Box::new(move |id| Answer::error(Some(id), INTERNAL_ERROR, &why)));
         }
         Ok(answers)
     }

@@ -203,13 +203,16 @@ impl Call {
                         Step::Over
                     }
                     // Its translator has said what comes next.
-                    None => match said.recv().await {
-                        Some(Said::Urls(questions)) => self.urls(&mut front, questions).await,
-                        _ => {
+                    None => {
+                        let mut rest = std::iter::from_fn(|| said.try_recv().ok());
+                        let urls = rest.find_map(|said| if let Said::Urls(urls) = said { Some(urls) } else { None });
+                        if let Some(questions) = urls {
+                            self.urls(&mut front, questions).await
+                        } else {
                             front.outlet.finish(broken(&front.id, "the server's process ended"));
                             Step::Over
                         }
-                    },
+                    }
                 },
                 () = tokio::time::sleep_until(quiet), if !asked.is_empty() => {
                     self.park(&mut front, &mut asked, id).await.map_or(Step::Over, |()| Step::Goes(inlet, id))

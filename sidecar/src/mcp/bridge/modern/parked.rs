@@ -15,6 +15,7 @@ pub const MAX_PARKED: usize = 64;
 pub const TTL: Duration = Duration::from_secs(300);
 
 /// A client that has come back.
+#[derive(Debug)]
 pub struct Resume {
     /// Where the response goes now.
     pub outlet: Outlet,
