@@ -158,7 +158,7 @@ pub struct ServerStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_exit: String,
     /// `legacy` (revisions that begin with `initialize`), `modern` (those where each request stands alone) or `dual`;
-    /// empty while that is not known.
+    /// empty while it is not known whether the server speaks each of them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub era: String,
     /// Revisions that the server has named, at most 16.

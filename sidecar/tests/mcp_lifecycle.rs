@@ -72,6 +72,16 @@ async fn a_start_that_hangs_is_tried_again_one_child_at_a_time() {
 }
 
 #[tokio::test]
+async fn a_server_that_gets_no_standard_input_is_told_so() {
+    let mut setup = Setup { timing: quick(), ..Setup::default() };
+    setup.process.start_timeout_ms = 300;
+    let rig = Rig::with(&["--no-read"], setup).await;
+    eventually("it is seen", || rig.status().part.reason == "StdinUnread").await;
+    let status = rig.status();
+    assert!(status.part.message.contains("in the background"), "{status:?}");
+}
+
+#[tokio::test]
 async fn a_server_that_ends_at_once_loops_and_says_why() {
     let rig = Rig::with(&["--exit", "7"], Setup { timing: quick(), ..Setup::default() }).await;
     eventually("the loop is seen", || rig.status().phase == ServerPhase::CrashLoop).await;

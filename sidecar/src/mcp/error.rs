@@ -49,6 +49,9 @@ pub enum Error {
     /// A child did not answer `initialize` in time.
     #[error("the server did not answer initialize within {} s", .0 / 1000)]
     InitializeTimeout(u64),
+    /// A child did not even read `initialize`.
+    #[error("the server has not read its standard input within {} s: a script must not start it in the background", .0 / 1000)]
+    StdinUnread(u64),
     /// A child answered `initialize` with an error or nonsense.
     #[error("the server refused initialize: {0}")]
     InitializeFailed(String),
@@ -106,6 +109,7 @@ impl Error {
             Self::ChildExited(_) => "ChildExited",
             Self::StdoutClosed => "StdoutClosed",
             Self::InitializeTimeout(_) => "InitializeTimeout",
+            Self::StdinUnread(_) => "StdinUnread",
             Self::InitializeFailed(_) => "InitializeFailed",
             Self::CrashLoop(_) => "CrashLoop",
             Self::NotReady(_) => "NotReady",
@@ -125,7 +129,10 @@ impl Error {
     /// The `outcome` label of a request that ended this way.
     pub fn outcome(&self) -> &'static str {
         match self {
-            Self::RequestTimeout(_) | Self::InitializeTimeout(_) | Self::Http(HttpError::Timeout(_)) => "timeout",
+            Self::RequestTimeout(_)
+            | Self::InitializeTimeout(_)
+            | Self::StdinUnread(_)
+            | Self::Http(HttpError::Timeout(_)) => "timeout",
             Self::ChildExited(_) | Self::StdoutClosed | Self::ShimLost => "child_exited",
             Self::Cancelled | Self::SessionEnded => "cancelled",
             Self::LineTooLong(_)
@@ -133,6 +140,11 @@ impl Error {
             | Self::Http(HttpError::NotMcp(_) | HttpError::TooLarge(_) | HttpError::Status(..)) => "bad_response",
             _ => "refused",
         }
+    }
+
+    /// Whether a child hung in its handshake.
+    pub fn hung(&self) -> bool {
+        matches!(self, Self::InitializeTimeout(_) | Self::StdinUnread(_))
     }
 
     /// Whether the same request can succeed a little later: answered with 503 and `Retry-After`.

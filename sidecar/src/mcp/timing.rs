@@ -33,6 +33,8 @@ pub struct Timing {
     pub grace: Duration,
     /// After a child's exit, what it wrote is still read for this long; other processes may hold its stdout open.
     pub last_words: Duration,
+    /// How long a call waits for its client to come back with answers.
+    pub parked: Duration,
     /// A cancelled request without an answer is closed by then.
     pub cancelled: Duration,
     /// A session without request or stream for this long may be ended for a new one when all places are taken.
@@ -61,6 +63,7 @@ impl Default for Timing {
             probe_grace: ms(1_000),
             grace: ms(2_000),
             last_words: ms(500),
+            parked: ms(300_000),
             cancelled: ms(5_000),
             evict_idle: ms(30_000),
             place: ms(5_000),

@@ -448,6 +448,7 @@ impl Child {
             let waited = millis(pending.started.elapsed());
             let error = match (pending.cancelled, pending.method) {
                 (true, _) => Error::Cancelled,
+                (_, "initialize") if self.wire.unread() => Error::StdinUnread(waited),
                 (_, "initialize") => Error::InitializeTimeout(waited),
                 _ => Error::RequestTimeout(waited),
             };

@@ -5,10 +5,11 @@ use std::sync::{Arc, Weak};
 
 use axum::response::Response;
 use http::StatusCode;
-use outrigger_protocol::jsonrpc::{Envelope, Kind, member};
+use outrigger_protocol::jsonrpc::{Envelope, Kind, METHOD_NOT_FOUND, member, splice};
+use outrigger_protocol::mcp::bridge::to_legacy;
 use outrigger_protocol::mcp::era::Modern;
 use outrigger_protocol::mcp::meta::SUBSCRIPTION_ID;
-use outrigger_protocol::mcp::method_label;
+use outrigger_protocol::mcp::{HANDSHAKE_REVISIONS, MODERN_REVISIONS, method_label};
 use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
 
@@ -17,7 +18,7 @@ use super::refuse::Refusal;
 use super::reply::{self, Shape};
 use crate::mcp::bridge::{self, modern::Asked};
 use crate::mcp::child::dispatch;
-use crate::mcp::child::table::{Log, Pending};
+use crate::mcp::child::table::{Log, Pending, Translate};
 use crate::mcp::child::{Child, Era, Request};
 use crate::mcp::client::{Behind, serial};
 use crate::mcp::error::Error;
@@ -92,6 +93,12 @@ async fn begin(
         let (caller, streams) = (caller.name(), accept.stream);
         return bridge::modern::serve(Asked { server, caller, envelope, modern: call, outlet, streams }, work).await;
     }
+    if to_legacy::is_removed(&envelope.method) && !envelope.method.starts_with("tasks/") {
+        // Servers of both eras may take it for the beginning of the other one.
+        let id = envelope.id.map(|i| i.raw);
+        outlet.finish(Answer::error(id, METHOD_NOT_FOUND, "this revision has no such method"));
+        return Ok(Abandon::Nothing);
+    }
     let (child, lease) = if server.shares() {
         (server.slot(&SlotKind::modern()).child().await?, None)
     } else {
@@ -108,17 +115,36 @@ async fn begin(
         limit: (!listens).then(|| shared.request_limit()),
         work,
         counted: true,
-        translate: if listens || lease.is_some() {
-            Some(Box::new(move |response, pending| {
-                drop(lease);
-                Some(if listens { closing(response, pending) } else { dispatch::answer(response, &pending.client_id) })
-            }))
-        } else {
-            None
-        },
+        translate: translator(&envelope.method, lease),
     };
     let id = child.request(request)?;
     Ok(Abandon::of(&child, id))
+}
+
+/// What else than the id changes in a response.
+fn translator(method: &str, lease: Option<Lease>) -> Option<Translate> {
+    let edit = match method {
+        "subscriptions/listen" => closing,
+        "server/discover" => discovered,
+        _ if lease.is_none() => return None,
+        _ => |response: &Envelope<'_>, pending: &Pending| dispatch::answer(response, &pending.client_id),
+    };
+    Some(Box::new(move |response, pending| {
+        drop(lease);
+        Some(edit(response, pending))
+    }))
+}
+
+/// What the server says of itself; the revisions are those of this endpoint.
+fn discovered(response: &Envelope<'_>, pending: &Pending) -> Answer {
+    let supported = response.result.and_then(|r| member(r, "supportedVersions"));
+    let Some(supported) = supported else { return dispatch::answer(response, &pending.client_id) };
+    let all: Vec<&str> = MODERN_REVISIONS.into_iter().chain(HANDSHAKE_REVISIONS).collect();
+    let all = format!("[\"{}\"]", all.join("\",\""));
+    let mut edits = vec![(supported.range(), all.as_str())];
+    edits.extend(response.id.map(|id| (id.range(), &*pending.client_id)));
+    edits.sort_by_key(|(range, _)| range.start);
+    Answer::result(splice(response.text, &edits))
 }
 
 /// A child of one call, which ends with it.
@@ -137,5 +163,5 @@ fn closing(response: &Envelope<'_>, pending: &Pending) -> Answer {
     let mut edits = vec![(tag.range(), &*pending.client_id)];
     edits.extend(response.id.map(|id| (id.range(), &*pending.client_id)));
     edits.sort_by_key(|(range, _)| range.start);
-    Answer::result(outrigger_protocol::jsonrpc::splice(response.text, &edits))
+    Answer::result(splice(response.text, &edits))
 }

@@ -105,7 +105,7 @@ async fn prove(server: &Arc<Server>) {
             }
             Err(error) => {
                 tracing::warn!(target: "business", server = server.name(), reason = error.reason(), %error, "handshake failed");
-                let hung = matches!(error, Error::InitializeTimeout(_));
+                let hung = error.hung();
                 server.hung.store(hung, Ordering::Relaxed);
                 // What counts as a failed start has set the phase by itself.
                 server.health.send_modify(|h| {
@@ -145,7 +145,8 @@ pub async fn handshake(server: &Arc<Server>) -> Result<Info, Error> {
     };
     // A server that knows requests without a handshake alone refuses it, hangs in it or ends.
     let other = match &asked {
-        Error::InitializeFailed(_) | Error::InitializeTimeout(_) | Error::ChildExited(_) => true,
+        Error::InitializeFailed(_) | Error::ChildExited(_) => true,
+        error if error.hung() => true,
         Error::Http(error) => !error.is_gone(),
         _ => false,
     };

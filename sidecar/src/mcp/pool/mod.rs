@@ -258,8 +258,8 @@ impl Server {
             last_exit: self.last_exit.lock().clone(),
             era: match (eras.legacy, eras.modern) {
                 (Some(true), Some(true)) => "dual",
-                (_, Some(true)) => "modern",
-                (Some(true), _) => "legacy",
+                (Some(false), Some(true)) => "modern",
+                (Some(true), Some(false)) => "legacy",
                 _ => "",
             }
             .into(),
@@ -511,20 +511,16 @@ impl Server {
 
     /// A child runs and is about to do its handshake.
     pub fn child_started(&self) {
-        if self.failed_starts() >= CRASH_LOOP_AFTER {
+        // What is known of a server that loops or hung is not made less by another try.
+        if self.failed_starts() >= CRASH_LOOP_AFTER || self.hung.load(Ordering::Relaxed) {
             return;
         }
-        let (reason, message) = if self.hung.load(Ordering::Relaxed) {
-            ("InitializeTimeout", "did not answer initialize in time, was started again and has not answered yet")
-        } else {
-            ("Initializing", "the server has not answered initialize yet")
-        };
         self.health.send_if_modified(|h| {
             let open = h.phase != ServerPhase::Ready;
             if open {
                 h.phase = ServerPhase::Initialize;
-                h.reason = reason;
-                h.message = message.into();
+                h.reason = "Initializing";
+                h.message = "the server has not answered initialize yet".into();
             }
             open
         });

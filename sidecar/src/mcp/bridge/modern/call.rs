@@ -8,6 +8,7 @@ use std::time::Duration;
 use outrigger_protocol::jsonrpc::{Envelope, string};
 use outrigger_protocol::mcp::bridge::to_legacy::{self, Response, fingerprint};
 use outrigger_protocol::mcp::capability::{Client, Need};
+use outrigger_protocol::mcp::era::may_ask;
 use outrigger_protocol::mcp::input::{self, Question};
 use outrigger_protocol::mcp::{edit, meta};
 use tokio::sync::mpsc;
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::lease::{self, Lease, Said};
-use super::parked::{Resume, TTL};
+use super::parked::Resume;
 use super::{Asked, bad_input, broken, edited, info, missing, not_declared};
 use crate::drain::Work;
 use crate::mcp::child::Request;
@@ -50,6 +51,8 @@ struct Call {
     /// The call as the server gets it, under no id of this time.
     line: Box<str>,
     streams: bool,
+    /// Whether the response may ask for input.
+    may_ask: bool,
     log: Log,
     serial: u64,
     /// Answers that came before their questions.
@@ -90,6 +93,7 @@ pub async fn begin(asked: &Asked<'_>, work: Option<Work>) -> Result<Abandon, Err
         fingerprint,
         line: String::from_utf8(outbound.line).unwrap_or_default().into(),
         streams: asked.streams,
+        may_ask: may_ask(&asked.envelope.method),
         log: asked.log(),
         serial: serial(),
         answers: answers.into_iter().map(|(k, v)| (k.into_owned(), v.into())).collect(),
@@ -172,7 +176,12 @@ impl Call {
     /// Serves the call to its end.
     async fn run(mut self, mut front: Front, mut said: mpsc::Receiver<Said>, mut id: u64, mut inlet: Inlet) {
         let mut asked: Vec<(Question, Box<str>)> = Vec::new();
-        let mut quiet = Instant::now();
+        if self.may_ask {
+            for (question, child_id) in self.lease.stage().take_held() {
+                self.asks(&mut asked, question, child_id);
+            }
+        }
+        let mut quiet = Instant::now() + QUIET;
         loop {
             let step = tokio::select! {
                 // What was said before the end of the response counts.
@@ -228,11 +237,9 @@ impl Call {
                 Step::Over => break,
             }
         }
-        if !asked.is_empty() {
-            self.lease.spoil();
-        }
-        for (_, child_id) in asked {
-            not_answered(&self.lease, &child_id);
+        // The call did not need their answers; perhaps the next one does.
+        for (question, child_id) in asked {
+            self.lease.stage().hold(&self.lease.child, question, child_id);
         }
     }
 
@@ -244,6 +251,7 @@ impl Call {
         }
         match self.answers.remove(&question.key) {
             Some(answer) => drop(child.write(input::answer(&child_id, &answer))),
+            None if !self.may_ask => self.lease.stage().hold(child, question, child_id),
             None => asked.push((question, child_id)),
         }
         self.lease.stage().wait(!asked.is_empty());
@@ -254,6 +262,10 @@ impl Call {
         let questions: Vec<Question> = asked.iter().map(|(q, _)| q.clone()).collect();
         let Some(resume) = self.ask(front, &questions).await else {
             self.lease.child.cancel(id, "the client did not come back");
+            self.lease.spoil();
+            for (_, child_id) in asked.drain(..) {
+                not_answered(&self.lease, &child_id);
+            }
             return None;
         };
         for (key, answer) in resume.answers {
@@ -298,7 +310,7 @@ impl Call {
         gauge.inc();
         let line = input::input_required(&front.id, questions, Some(&state), info(&self.lease.hello));
         front.outlet.finish(Answer::result(line));
-        let resume = tokio::time::timeout(TTL, resume).await;
+        let resume = tokio::time::timeout(shared.timing.parked, resume).await;
         gauge.dec();
         if resume.is_err() {
             parked.forget(&key);

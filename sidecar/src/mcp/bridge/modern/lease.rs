@@ -32,16 +32,52 @@ pub enum Said {
 
 /// Who is behind a leased child: whichever call it serves.
 pub struct Stage {
+    me: Weak<Self>,
     shared: Arc<Shared>,
     call: Mutex<Option<mpsc::Sender<Said>>>,
     /// Questions await the client's answers.
     waiting: AtomicBool,
+    /// Questions that came when no call could take them, with the child's raw ids.
+    held: Mutex<Vec<(Question, Box<str>)>>,
 }
 
 impl Stage {
     /// Notes whether questions await the client's answers.
     pub fn wait(&self, waiting: bool) {
         self.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    /// Keeps a question for the next call whose client may be asked; without one it is refused after a while.
+    pub fn hold(self: &Arc<Self>, child: &Arc<Child>, question: Question, child_id: Box<str>) {
+        {
+            let mut held = self.held.lock();
+            if held.len() >= MAX_INPUTS {
+                drop(held);
+                return child.refuse(&child_id, METHOD_NOT_FOUND, "too many questions await a call");
+            }
+            held.push((question, child_id.clone()));
+        }
+        let (stage, child) = (Arc::downgrade(self), Arc::downgrade(child));
+        let limit = self.shared.timing.undelivered;
+        tokio::spawn(async move {
+            tokio::time::sleep(limit).await;
+            let (Some(stage), Some(child)) = (stage.upgrade(), child.upgrade()) else { return };
+            if stage.retracted(&child_id) {
+                child.refuse(&child_id, METHOD_NOT_FOUND, "no call came whose client could be asked");
+            }
+        });
+    }
+
+    /// The questions that were kept.
+    pub fn take_held(&self) -> Vec<(Question, Box<str>)> {
+        std::mem::take(&mut self.held.lock())
+    }
+
+    fn retracted(&self, child_id: &str) -> bool {
+        let mut held = self.held.lock();
+        let before = held.len();
+        held.retain(|(_, id)| **id != *child_id);
+        held.len() != before
     }
 
     /// Tells the call that is served. `false` when there is none, or it can't take more.
@@ -67,13 +103,18 @@ impl Client for Stage {
 
     fn ask(&self, child: &Arc<Child>, question: &Envelope<'_>, _: Streams) {
         let child_id = question.id.map_or("null", |i| i.raw);
-        if !self.say(Said::Asks(Question::of_request(question), child_id.into())) {
-            child.refuse(child_id, METHOD_NOT_FOUND, "no call is being served that this could belong to");
+        if self.say(Said::Asks(Question::of_request(question), child_id.into())) {
+            return;
+        }
+        if let Some(me) = self.me.upgrade() {
+            me.hold(child, Question::of_request(question), child_id.into());
         }
     }
 
     fn retract(&self, _: &Arc<Child>, child_id: &str, _: &Envelope<'_>, _: Streams) {
-        self.say(Said::Retracts(child_id.into()));
+        if !self.retracted(child_id) {
+            self.say(Said::Retracts(child_id.into()));
+        }
     }
 
     fn asking(&self) -> bool {
@@ -163,10 +204,12 @@ pub async fn take(
         *stage.call.lock() = Some(tx);
         return Ok((Lease { server: weak, child, hello, stage, capabilities, again }, rx));
     }
-    let stage = Arc::new(Stage {
+    let stage = Arc::new_cyclic(|me| Stage {
+        me: me.clone(),
         shared: Arc::clone(&server.shared),
         call: Mutex::new(Some(tx)),
         waiting: AtomicBool::new(false),
+        held: Mutex::default(),
     });
     let behind = || {
         let client: Weak<dyn Client> = Arc::downgrade(&stage) as _;

@@ -1,7 +1,6 @@
 //! Calls that wait for their client to come back with answers.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -11,8 +10,6 @@ use crate::mcp::seal::{Key, Seal};
 
 /// Calls of one server that may wait.
 pub const MAX_PARKED: usize = 64;
-/// How long one waits.
-pub const TTL: Duration = Duration::from_secs(300);
 
 /// A client that has come back.
 #[derive(Debug)]

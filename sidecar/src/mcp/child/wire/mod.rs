@@ -67,6 +67,14 @@ impl Wire {
         }
     }
 
+    /// Whether the server has left something unread that was sent long ago, as far as that can be told.
+    pub fn unread(&self) -> bool {
+        match self {
+            Self::Pipes(stdin) => stdin.unread(),
+            Self::Http(_) => false,
+        }
+    }
+
     /// Takes no more messages.
     pub fn close(&self) {
         match self {

@@ -82,6 +82,12 @@ impl Stdin {
         Ok(())
     }
 
+    /// Whether the child has left something in the pipe.
+    pub fn unread(&self) -> bool {
+        let q = self.shared.queue.lock();
+        q.pipe.as_ref().is_some_and(|pipe| rustix::io::ioctl_fionread(pipe).is_ok_and(|bytes| bytes > 0))
+    }
+
     /// Closes the pipe; what still waits is lost.
     pub fn close(&self) {
         let mut q = self.shared.queue.lock();
@@ -148,6 +154,7 @@ mod tests {
         let taken = (0..10_000).take_while(|_| stdin.send(message.clone()) == Ok(())).count();
         assert!((taken + 1) * 100_001 > MAX_QUEUED_BYTES && taken < 1000);
         assert_eq!(stdin.send(message), Err(Refused::Full));
+        assert!(stdin.unread());
         let mut got = vec![0; taken * 100_001];
         rx.read_exact(&mut got).await.unwrap();
         assert!(got.chunks(100_001).all(|c| c[100_000] == b'\n' && c[..100_000].iter().all(|b| *b == b'a')));
