@@ -172,9 +172,9 @@ async fn progress_goes_to_its_own_request_and_restarts_its_time() {
     }
     let last = reply.event().await.unwrap();
     assert_eq!((&last["id"], &last["result"]["content"][0]["text"]), (&json!(5), &json!("done")));
-    let hung = hanging.await.unwrap();
-    assert_eq!(hung.content_type(), "application/json");
-    assert_eq!(hung.json().await["error"]["data"]["reason"], "request_timeout");
+    let first = hanging.await.unwrap();
+    assert_eq!(first.content_type(), "application/json");
+    assert_eq!(first.json().await["error"]["data"]["reason"], "request_timeout");
     assert_eq!(reply.event().await, None);
     assert!((rig.metric("outrigger_mcp_dropped_messages_total", &[("reason", "late_progress")]) - 1.0).abs() < 0.1);
 }
