@@ -2,12 +2,15 @@
 //!
 //! - [`config`] and [`status`]: what the operator writes for a pod, and what the pod says of itself.
 //! - [`jsonrpc`]: envelopes shared by A2A and MCP.
-//! - [`address`]: where requests may go that somebody else asked for.
+//! - [`address`]: where requests may go that somebody else asked for. [`canonical`] and [`digest`]: one form and one name
+//!   for content.
 //! - [`a2a`]: the Agent2Agent model. [`mcp`]: Model Context Protocol envelopes. [`skill`]: Agent Skills folders.
 
 pub mod a2a;
 pub mod address;
+pub mod canonical;
 pub mod config;
+pub mod digest;
 pub mod jsonrpc;
 pub mod mcp;
 pub mod skill;

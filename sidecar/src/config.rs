@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outrigger_protocol::config::{Boot, ConfigError, Live};
+use outrigger_protocol::digest::sha256;
 use outrigger_protocol::status::ConfigStatus;
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -56,15 +56,6 @@ pub fn boot(path: &Path) -> Result<Boot, StartError> {
     Boot::parse(&read(path)?).map_err(|source| StartError::Refused { path: path.into(), source })
 }
 
-/// SHA-256 as hex.
-pub fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {
-        use std::fmt::Write as _;
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 fn parse(bytes: &[u8], wants_card: bool) -> Result<Live, ConfigError> {
     let live = Live::parse(bytes)?;
     if wants_card && live.card.is_null() {
@@ -99,7 +90,7 @@ impl LiveConfig {
     fn start_with(path: &Path, wants_card: bool, metrics: Metrics) -> Result<Arc<Self>, StartError> {
         let bytes = read(path)?;
         let live = parse(&bytes, wants_card).map_err(|source| StartError::Refused { path: path.into(), source })?;
-        let digest = digest(&bytes);
+        let digest = sha256(&bytes);
         metrics.config_loads.with_label_values(&["accepted"]).inc();
         Ok(Arc::new(Self {
             path: path.into(),
@@ -128,7 +119,7 @@ impl LiveConfig {
             // Between two states of the volume, or deleted: the last good one stays.
             Err(e) => return self.refuse(None, &e.to_string()),
         };
-        let new = digest(&bytes);
+        let new = sha256(&bytes);
         if self.seen.lock().as_ref() == Some(&new) {
             let mut status = self.status.lock();
             if status.digest == new && status.error.take().is_some() {

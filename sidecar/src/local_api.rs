@@ -28,7 +28,7 @@ pub fn prepare(folder: &Path, servers: impl Iterator<Item = String>) -> std::io:
     let token = match std::fs::read_to_string(&file) {
         Ok(text) if text.trim().len() == TOKEN_LENGTH => text.trim().to_owned(),
         _ => {
-            let token = crate::config::digest(&rand::random::<[u8; 32]>());
+            let token = outrigger_protocol::digest::sha256(&rand::random::<[u8; 32]>());
             write(&file, token.as_bytes())?;
             token
         }

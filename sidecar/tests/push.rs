@@ -622,7 +622,7 @@ async fn a_signed_token_proves_sender_and_content() {
     validation.set_audience(&[format!("http://127.0.0.1:{}", server.port)]);
     validation.set_issuer(&["http://agent.shop"]);
     let claims = decode::<Value>(jwt, &DecodingKey::from_jwk(&jwk).unwrap(), &validation).unwrap().claims;
-    let digest = outrigger_sidecar::config::digest(&got.body);
+    let digest = outrigger_protocol::digest::sha256(&got.body);
     assert_eq!((claims["jti"].as_str(), claims["bodySha256"].as_str()), (Some("t1.1.0"), Some(digest.as_str())));
 }
 

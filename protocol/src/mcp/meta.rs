@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::jsonrpc::{Slice, scan, string};
+use super::edit::param;
+use crate::jsonrpc::{Envelope, Slice, scan, string};
 
 /// Revision of the request.
 pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -25,6 +26,11 @@ pub const LOG_LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error"
 /// Place of a level in [`LOG_LEVELS`].
 pub fn log_level(level: &str) -> Option<usize> {
     LOG_LEVELS.iter().position(|l| *l == level)
+}
+
+/// Place in [`LOG_LEVELS`] of the level that a `logging/setLevel` asks for (2025-11-25, logging).
+pub fn level_asked(set_level: &Envelope<'_>) -> Option<usize> {
+    param(set_level, "level").and_then(string).and_then(|level| log_level(&level))
 }
 
 /// The members of a request's `_meta` that a proxy knows, as raw JSON.

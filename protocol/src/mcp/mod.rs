@@ -6,7 +6,6 @@
 
 pub mod annotation;
 pub mod bridge;
-pub mod canonical;
 pub mod capability;
 pub mod cursor;
 pub mod edit;

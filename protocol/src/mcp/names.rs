@@ -10,11 +10,9 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-
-use sha2::{Digest as _, Sha256};
 
 use crate::config::Prefix;
+use crate::digest::sha256;
 
 /// Longest name that model providers take, in bytes.
 pub const MAX_NAME: usize = 64;
@@ -111,17 +109,10 @@ fn is_plain(byte: u8) -> bool {
 
 /// As much as there is room for, and a digest of the pair.
 fn shortened(whole: &str, server: &str, original: &str) -> String {
-    let mut hash = Sha256::new();
-    hash.update(server.as_bytes());
-    hash.update([0]);
-    hash.update(original.as_bytes());
+    let digest = sha256(format!("{server}\0{original}").as_bytes());
     let plain = whole.chars().map(|c| if u8::try_from(c).is_ok_and(is_plain) { c } else { '_' });
-    let mut name: String = plain.take(MAX_NAME - DIGITS - 1).collect();
-    name.push('_');
-    for byte in hash.finalize().iter().take(DIGITS / 2) {
-        let _ = write!(name, "{byte:02x}");
-    }
-    name
+    let head: String = plain.take(MAX_NAME - DIGITS - 1).collect();
+    format!("{head}_{}", &digest[..DIGITS])
 }
 
 #[cfg(test)]

@@ -11,19 +11,13 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
-use sha2::{Digest as _, Sha256};
-
-use super::canonical::{NotCanonical, canonical};
+use crate::canonical::{NotCanonical, canonical};
+use crate::digest::sha256;
 
 /// SHA-256 in hexadecimal of a tool's raw definition, as its server sends it, in the form of RFC 8785.
 pub fn digest(tool: &str) -> Result<String, NotCanonical> {
-    let mut hex = String::with_capacity(64);
-    for byte in Sha256::digest(canonical(tool)?) {
-        let _ = write!(hex, "{byte:02x}");
-    }
-    Ok(hex)
+    Ok(sha256(canonical(tool)?.as_bytes()))
 }
 
 /// How a tool stands to the pins of its server.

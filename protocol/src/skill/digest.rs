@@ -1,8 +1,8 @@
 //! Content digests: the same files give the same digest, whatever their order.
 
-use std::fmt::Write as _;
-
 use sha2::{Digest, Sha256};
+
+use crate::digest::hex;
 
 /// Digest of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,21 +30,10 @@ pub fn tree_digest(files: &[FileDigest<'_>]) -> String {
     hex(&hasher.finalize())
 }
 
-/// SHA-256 of bytes, hex.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::digest::sha256;
 
     fn file(path: &'static str, executable: bool, sha256: &'static str) -> FileDigest<'static> {
         FileDigest { path, executable, size: 1, sha256 }
@@ -67,7 +56,6 @@ mod tests {
 
     #[test]
     fn the_form_is_fixed() {
-        assert_eq!(sha256(b""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
         assert_eq!(tree_digest(&[file("a", false, "00")]), sha256(b"a\0-\x001\x0000\n"));
     }
 }

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use super::{Code, Defect, FileDigest, FrontMatter, MAX_DEFECTS, MAX_FILES, MAX_TOTAL_BYTES, SKILL_FILE, Severity};
-use super::{digest, frontmatter, paths, tree_digest};
+use super::{frontmatter, paths, tree_digest};
+use crate::digest::sha256;
 
 /// A file as its author wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +77,7 @@ pub fn check<'a>(name: &str, files: &[File<'a>]) -> Result<Checked<'a>, Vec<Defe
                 (Some(text), true) => Cow::Owned(text.clone().into_bytes()),
                 _ => file.content.clone(),
             };
-            let sha256 = digest::sha256(&content);
+            let sha256 = sha256(&content);
             CheckedFile { path: file.path, content, executable: file.executable, sha256 }
         })
         .collect();

@@ -1,5 +1,6 @@
 //! What MCP servers and clients send: read, classified and edited for the other era.
 
+use outrigger_protocol::canonical;
 use outrigger_protocol::jsonrpc::{Envelope, Kind, member};
 use outrigger_protocol::mcp::bridge::{to_legacy, to_modern};
 use outrigger_protocol::mcp::era::{Class, Headers, classify, status};
@@ -9,7 +10,7 @@ use outrigger_protocol::mcp::input::{InputRequired, Question, answers, input_req
 use outrigger_protocol::mcp::listen::{Change, Listen, stamped, subscription_id, unstamped};
 use outrigger_protocol::mcp::meta::{self, Meta, Stamp};
 use outrigger_protocol::mcp::object::Object;
-use outrigger_protocol::mcp::{canonical, edit, salvage};
+use outrigger_protocol::mcp::{edit, salvage};
 
 use crate::mutate::{self, mutated};
 use crate::{MAX_LEN, time};

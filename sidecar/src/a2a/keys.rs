@@ -1,10 +1,10 @@
 //! Idempotency: under which key a message is remembered, so that a repetition is answered and not done again.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use outrigger_protocol::a2a::errors::Error;
 use outrigger_protocol::a2a::raw::{Kind, Members, elements, kind};
+use outrigger_protocol::digest::hex;
 use sha2::{Digest, Sha256};
 
 use super::store::Key;
@@ -44,11 +44,7 @@ pub fn by_content(caller: &str, task: &str, message: &str, params: &str, turn: &
 fn hash(json: &str) -> String {
     let mut digest = Sha256::new();
     feed(json, &mut digest);
-    let mut out = String::with_capacity(64);
-    for byte in digest.finalize() {
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
+    hex(&digest.finalize())
 }
 
 fn feed(json: &str, digest: &mut Sha256) {

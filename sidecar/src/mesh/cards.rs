@@ -66,7 +66,7 @@ pub async fn serve(
     }
     let (mut head, text) = whole(pool, answered).await?;
     let card = rewrite::card(&text, place(peer, base)).map_err(|e| bad(&e))?;
-    let tag = format!("W/\"{}\"", &crate::config::digest(card.as_bytes())[..16]);
+    let tag = format!("W/\"{}\"", &outrigger_protocol::digest::sha256(card.as_bytes())[..16]);
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         head.headers.insert(ETAG, tag);
     }

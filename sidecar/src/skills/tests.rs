@@ -27,7 +27,7 @@ impl Bed {
         for (i, (path, text, executable)) in files.iter().enumerate() {
             fs::write(dated.join(format!("f{i}")), if spoil { "spoiled" } else { text }).unwrap();
             entries.push(json!({"path": path, "key": format!("f{i}"), "executable": executable,
-                "sha256": crate::config::digest(text.as_bytes()), "size": text.len()}));
+                "sha256": outrigger_protocol::digest::sha256(text.as_bytes()), "size": text.len()}));
         }
         let manifest = json!({"version": 1, "digest": digest.to_string().repeat(64), "files": entries});
         fs::write(dated.join("manifest.json"), manifest.to_string()).unwrap();

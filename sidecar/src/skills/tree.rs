@@ -133,7 +133,7 @@ fn write(source: &Path, tree: &Path, file: &Entry) -> Result<(), SkillError> {
     if bytes.len() as u64 != file.size {
         return Err(invalid(format!("has {} bytes, not {}", bytes.len(), file.size)));
     }
-    if crate::config::digest(&bytes) != file.sha256 {
+    if outrigger_protocol::digest::sha256(&bytes) != file.sha256 {
         return Err(invalid("its SHA-256 differs from the manifest's".into()));
     }
     let to = tree.join(&file.path);

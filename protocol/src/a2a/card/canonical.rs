@@ -1,6 +1,9 @@
-//! Canonical JSON (RFC 8785).
+//! Canonical JSON (RFC 8785) of what gets signed: numbers that readers write in different ways are refused, where
+//! [`crate::canonical`] writes them as the RFC says.
 
 use serde_json::{Map, Number, Value};
+
+use crate::canonical::string;
 
 /// Largest integer that every reader of JSON keeps: 2^53 - 1.
 const MAX_SAFE: u64 = (1 << 53) - 1;
@@ -34,7 +37,7 @@ fn write(value: &Value, path: &mut String, out: &mut String) -> Result<(), NotCa
             let text = number(n).ok_or_else(|| NotCanonical { path: path.clone(), number: n.to_string() })?;
             out.push_str(&text);
         }
-        Value::String(text) => string(text, out),
+        Value::String(text) => string(text.encode_utf16(), out),
         Value::Array(list) => {
             out.push('[');
             for (i, value) in list.iter().enumerate() {
@@ -51,7 +54,7 @@ fn write(value: &Value, path: &mut String, out: &mut String) -> Result<(), NotCa
                 if i > 0 {
                     out.push(',');
                 }
-                string(key, out);
+                string(key.encode_utf16(), out);
                 out.push(':');
                 below(path, &format!(".{key}"), |path| write(value, path, out))?;
             }
@@ -93,27 +96,6 @@ fn number(number: &Number) -> Option<String> {
     let text = n.to_string();
     let digits = text.trim_start_matches(['-', '0', '.']).bytes().filter(u8::is_ascii_digit).count();
     ((1e-6..1e21).contains(&n.abs()) && digits <= MAX_DIGITS).then_some(text)
-}
-
-/// Only what has to be escaped is, in its short form where there is one.
-fn string(text: &str, out: &mut String) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{8}' => out.push_str("\\b"),
-            '\t' => out.push_str("\\t"),
-            '\n' => out.push_str("\\n"),
-            '\u{c}' => out.push_str("\\f"),
-            '\r' => out.push_str("\\r"),
-            c if c < ' ' => {
-                let _ = std::fmt::Write::write_fmt(out, format_args!("\\u{:04x}", u32::from(c)));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::canonical::canonical;
 use crate::jsonrpc::{Envelope, INTERNAL_ERROR, INVALID_PARAMS, Slice, error_response, member, splice};
 
 use super::error_code;
-use crate::mcp::canonical::canonical;
 use crate::mcp::edit::Outbound;
 use crate::mcp::era::Modern;
 use crate::mcp::handshake::Initialized;

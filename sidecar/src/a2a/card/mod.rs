@@ -237,7 +237,7 @@ impl Source {
 impl Document {
     /// A document; `of` is what its digest is made of where its own bytes are not the same each time.
     fn new(body: String, of: &str, before: Option<&Self>) -> Self {
-        let digest = crate::config::digest(if of.is_empty() { body.as_bytes() } else { of.as_bytes() });
+        let digest = outrigger_protocol::digest::sha256(if of.is_empty() { body.as_bytes() } else { of.as_bytes() });
         let etag = HeaderValue::from_str(&format!("W/\"{}\"", &digest[..16]))
             .unwrap_or_else(|_| HeaderValue::from_static("W/\"\""));
         let since = before.filter(|b| b.digest == digest).map_or_else(SystemTime::now, |b| b.since);

@@ -250,7 +250,7 @@ fn key(identity: Option<&Identity>) -> Arc<str> {
         text.extend_from_slice(&(field.len() as u64).to_be_bytes());
         text.extend_from_slice(field.as_bytes());
     }
-    crate::config::digest(&text)[..32].into()
+    outrigger_protocol::digest::sha256(&text)[..32].into()
 }
 
 #[cfg(test)]

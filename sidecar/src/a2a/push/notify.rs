@@ -91,7 +91,7 @@ impl Receiver {
                 "exp": now + JWT_SECONDS,
                 "jti": note.id,
                 "taskId": &*note.task,
-                "bodySha256": crate::config::digest(note.body.as_bytes()),
+                "bodySha256": outrigger_protocol::digest::sha256(note.body.as_bytes()),
             });
             match key.token(&claims) {
                 Ok(jwt) => {

@@ -205,7 +205,7 @@ fn set_level(
     outlet: &Outlet,
     work: Work,
 ) -> Result<(), Error> {
-    let level = edit::param(envelope, "level").and_then(string).and_then(|l| meta::log_level(&l));
+    let level = meta::level_asked(envelope);
     // What is no level is the server's to refuse.
     let Some(level) = level else {
         return child.request(request(session, envelope, outlet.clone(), false, work)).map(|_| ());

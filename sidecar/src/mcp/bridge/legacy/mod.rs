@@ -140,15 +140,13 @@ impl Bridged {
             Local::Initialize | Local::Unknown => {
                 Answer::error(Some(id), METHOD_NOT_FOUND, "this server has no such method")
             }
-            Local::SetLevel => {
-                match edit::param(envelope, "level").and_then(string).and_then(|l| meta::log_level(&l)) {
-                    Some(level) => {
-                        *self.level.lock() = Some(level);
-                        Answer::to(id, "{}")
-                    }
-                    None => Answer::error(Some(id), INVALID_PARAMS, "params.level must be one of the levels of syslog"),
+            Local::SetLevel => match meta::level_asked(envelope) {
+                Some(level) => {
+                    *self.level.lock() = Some(level);
+                    Answer::to(id, "{}")
                 }
-            }
+                None => Answer::error(Some(id), INVALID_PARAMS, "params.level must be one of the levels of syslog"),
+            },
             Local::Subscribe | Local::Unsubscribe if !self.listening.can.subscribe => {
                 Answer::error(Some(id), METHOD_NOT_FOUND, "this server does not tell of single resources")
             }

@@ -40,7 +40,7 @@ struct Member {
 /// The canonical form of a JSON value.
 ///
 /// ```
-/// use outrigger_protocol::mcp::canonical::canonical;
+/// use outrigger_protocol::canonical::canonical;
 /// assert_eq!(canonical(r#"{"b": [1.0, 1e2], "a": "\u00e9"}"#).unwrap(), r#"{"a":"é","b":[1,100]}"#);
 /// ```
 pub fn canonical(raw: &str) -> Result<String, NotCanonical> {
@@ -78,13 +78,13 @@ pub fn canonical(raw: &str) -> Result<String, NotCanonical> {
                 at += length;
                 if let Some(top) = open.last_mut().filter(|top| top.members.is_some() && top.key.is_none()) {
                     let from = out.len();
-                    write_string(&units, &mut out);
+                    string(units.iter().copied(), &mut out);
                     out.push(':');
                     top.key = Some((units, from));
                     continue;
                 }
                 comma(&mut out, &open);
-                write_string(&units, &mut out);
+                string(units, &mut out);
             }
             _ => {
                 let length = raw[at..].bytes().take_while(|b| b.is_ascii_alphanumeric() || b"+-.".contains(b)).count();
@@ -166,9 +166,10 @@ fn units(raw: &str) -> Vec<u16> {
     out
 }
 
-fn write_string(units: &[u16], out: &mut String) {
+/// Writes a string of UTF-16 code units: only what has to be escaped is, in its short form where there is one.
+pub(crate) fn string(units: impl IntoIterator<Item = u16>, out: &mut String) {
     out.push('"');
-    for unit in char::decode_utf16(units.iter().copied()) {
+    for unit in char::decode_utf16(units) {
         match unit {
             Ok('"') => out.push_str("\\\""),
             Ok('\\') => out.push_str("\\\\"),
