@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::client::{Behind, OURSELVES};
 use super::error::Error;
-use super::outlet::{Answer, Event, Outlet, outlet};
+use super::outlet::{Answer, Event, Inlet, Outlet, outlet};
 use super::pool::Shared;
 use crate::drain::Work;
 use table::{HARD_FACTOR, Log, MAX_IN_FLIGHT, Pending, Table, Translate};
@@ -461,25 +461,12 @@ impl Child {
 
     /// The proxy's own request, such as `ping`: the whole response.
     pub async fn call(&self, method: &str, params: &str, limit: Duration) -> Result<Answer, Error> {
-        let text = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"{method}","params":{params}}}"#);
-        self.call_text(&text, limit).await
+        self.call_text(&own_request(method, params), limit).await
     }
 
     /// A request in the proxy's own name, whole, under any id.
     pub async fn call_text(&self, text: &str, limit: Duration) -> Result<Answer, Error> {
-        let envelope = Envelope::parse(text, usize::MAX).map_err(|e| Error::InitializeFailed(e.to_string()))?;
-        let (outlet, mut inlet) = outlet();
-        self.request(Request {
-            envelope: &envelope,
-            outlet,
-            client: OURSELVES,
-            streams: false,
-            log: Log::No,
-            limit: Some(limit),
-            work: None,
-            counted: false,
-            translate: None,
-        })?;
+        let mut inlet = self.ask(text, limit)?;
         // The table's own deadline is the one that counts; this one only covers a loop that is about to end.
         match tokio::time::timeout(limit + self.shared.timing.shim, inlet.next()).await {
             Ok(Some(Event::Final(Answer { failure: Some(error), .. }, _))) => Err(error),
@@ -491,27 +478,36 @@ impl Child {
 
     /// The proxy's own request whose response matters to nobody. It is on its way before what comes after it.
     pub fn demand(&self, method: &str, params: &str) -> Result<(), Error> {
-        let text = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"{method}","params":{params}}}"#);
-        let envelope = Envelope::parse(&text, usize::MAX).map_err(|e| Error::InitializeFailed(e.to_string()))?;
-        let (outlet, _) = outlet();
+        self.ask(&own_request(method, params), self.shared.request_limit()).map(|_| ())
+    }
+
+    /// Sends a request in the proxy's own name; what comes of it can be read where it says.
+    fn ask(&self, text: &str, limit: Duration) -> Result<Inlet, Error> {
+        let envelope = Envelope::parse(text, usize::MAX).map_err(|e| Error::InitializeFailed(e.to_string()))?;
+        let (outlet, inlet) = outlet();
         self.request(Request {
             envelope: &envelope,
             outlet,
             client: OURSELVES,
             streams: false,
             log: Log::No,
-            limit: Some(self.shared.request_limit()),
+            limit: Some(limit),
             work: None,
             counted: false,
             translate: None,
-        })
-        .map(|_| ())
+        })?;
+        Ok(inlet)
     }
 
     /// The proxy's own notification.
     pub fn say(&self, method: &str) -> Result<(), Error> {
         self.write(format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#).into_bytes())
     }
+}
+
+/// A request under any id: each gets its own on its way.
+fn own_request(method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":0,"method":"{method}","params":{params}}}"#)
 }
 
 fn cancelled(id: u64, reason: &str) -> Vec<u8> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outrigger_protocol::jsonrpc::{Envelope, Slice, member, string};
+use outrigger_protocol::mcp::meta::{self, Stamp};
 use outrigger_protocol::mcp::{MODERN_REVISIONS, is_modern_revision};
 use serde::Deserialize;
 
@@ -52,10 +53,7 @@ impl Hello {
 
 /// The `_meta` of the proxy's own requests to a stateless server.
 pub fn our_meta(capabilities: &str) -> String {
-    let revision = MODERN_REVISIONS[0];
-    format!(
-        r#""_meta":{{"io.modelcontextprotocol/protocolVersion":"{revision}","io.modelcontextprotocol/clientCapabilities":{capabilities},"io.modelcontextprotocol/clientInfo":{OURSELVES}}}"#
-    )
+    format!(r#""_meta":{{{}}}"#, Stamp::new(MODERN_REVISIONS[0], capabilities, Some(OURSELVES), None).members())
 }
 
 /// Says hello to a child: with a handshake, or by asking what it is.
@@ -139,7 +137,7 @@ fn discovered(body: &[u8]) -> Result<Hello, Error> {
         let named = versions.join(", ");
         return Err(Error::InitializeFailed(format!("it speaks none of the known revisions, but {named}")));
     };
-    let info = member(Slice { raw, at: 0 }, "_meta").and_then(|m| member(m, "io.modelcontextprotocol/serverInfo"));
+    let info = member(Slice { raw, at: 0 }, "_meta").and_then(|m| member(m, meta::SERVER_INFO));
     Ok(Hello {
         era: Era::Modern,
         revision,
