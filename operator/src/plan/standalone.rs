@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use outrigger_crds::{MCPServer, ToolFilter};
-use outrigger_protocol::config::{A2A_PORT, IDENTITY_AUDIENCE, Live, Mcp, ToolAccess, ToolCaller, ToolPolicy};
+use outrigger_protocol::config::{IDENTITY_AUDIENCE, Live, Mcp, ToolAccess, ToolCaller, ToolPolicy};
 use serde_json::{Map, Value, json};
 
 use super::identity::{self, Identity};
 use super::merge::{put_list, take_list, take_object};
 use super::server::Checked;
-use super::{ChildKind, PlanError, Planned, ServerInput, config, containers, deployment, pod, policy, security};
+use super::service::{front, port};
+use super::{PlanError, Planned, ServerInput, config, containers, deployment, pod, policy, security};
 use crate::hash;
 use crate::issuer::Issuer;
 use crate::names::{self, SERVICE_PORT};
@@ -178,19 +179,7 @@ fn template(
 
 /// The Service that the sidecars of Agents call. A session lives in one pod, so a caller stays with the pod it came to.
 fn service(identity: &Identity) -> Planned {
-    let body = json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": identity.metadata(&identity.name),
-        "spec": {
-            "type": "ClusterIP",
-            "ipFamilyPolicy": "PreferDualStack",
-            "selector": identity.selector(),
-            "sessionAffinity": "ClientIP",
-            "ports": [{"name": "http", "port": SERVICE_PORT, "targetPort": A2A_PORT, "protocol": "TCP", "appProtocol": "http"}],
-        },
-    });
-    Planned::new(ChildKind::Service, &identity.name, body)
+    front(identity, "ClientIP", &[port("http", SERVICE_PORT, "http")])
 }
 
 /// Reference by which an object belongs to a server.
