@@ -175,9 +175,8 @@ async fn progress_comes_and_leaving_cancels() {
     let mut reply = rig.modern("tools/call", params).await;
     for step in 1..=2 {
         let event = reply.raw_event().await.unwrap();
-        assert_eq!(event.0, None, "there is nothing to go back to");
-        let event: Value = serde_json::from_str(&event.1).unwrap();
-        assert_eq!(event["params"], json!({"progressToken": "t", "progress": step, "total": 2}));
+        assert_eq!(event.id, None, "there is nothing to go back to");
+        assert_eq!(event.data["params"], json!({"progressToken": "t", "progress": step, "total": 2}));
     }
     assert_eq!(reply.event().await.unwrap()["result"]["resultType"], "complete");
     let params = json!({"name": "hang-aloud", "arguments": {}, "_meta": {"io.modelcontextprotocol/logLevel": "info"}});

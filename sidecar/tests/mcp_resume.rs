@@ -23,12 +23,11 @@ async fn a_response_that_is_cut_is_taken_up_where_it_was() {
     let rig = Rig::ready(&[]).await;
     let session = rig.open(&initialize("2025-11-25", json!({}))).await;
     let mut reply = rig.post(Some(&session), progress(1, 6, 0.1)).await;
-    let (id, data) = reply.raw_event().await.unwrap();
+    let first = reply.raw_event().await.unwrap();
     // An id without data comes first, so that there is one to go back to.
-    assert_eq!((id.as_deref(), data.as_str()), (Some("1-0"), ""));
-    let (id, data) = reply.raw_event().await.unwrap();
-    let first: Value = serde_json::from_str(&data).unwrap();
-    assert_eq!((id.as_deref(), &first["params"]["progress"]), (Some("1-1"), &json!(1)));
+    assert_eq!((first.id.as_deref(), first.raw.as_deref()), (Some("1-0"), Some("")));
+    let first = reply.raw_event().await.unwrap();
+    assert_eq!((first.id.as_deref(), &first.data["params"]["progress"]), (Some("1-1"), &json!(1)));
     drop(reply);
     // The call goes on: leaving is not cancelling.
     let mut again = resume(&rig, &session, "1-1").await;
@@ -57,18 +56,18 @@ async fn the_stream_of_a_session_is_taken_up_too() {
     let rig = Rig::ready(&[]).await;
     let session = rig.open(&initialize("2025-11-25", json!({}))).await;
     let mut stream = rig.listen(&session).await;
-    assert_eq!(stream.raw_event().await.unwrap().0.as_deref(), Some("0-0"));
+    assert_eq!(stream.raw_event().await.unwrap().id.as_deref(), Some("0-0"));
     for _ in 0..3 {
         rig.text(&session, "changed", json!({})).await;
     }
     for place in 1..=3 {
-        assert_eq!(stream.raw_event().await.unwrap().0, Some(format!("0-{place}")));
+        assert_eq!(stream.raw_event().await.unwrap().id, Some(format!("0-{place}")));
     }
     drop(stream);
     let mut again = resume(&rig, &session, "0-1").await;
     again.raw_event().await.unwrap();
     for place in 2..=3 {
-        assert_eq!(again.raw_event().await.unwrap().0, Some(format!("0-{place}")));
+        assert_eq!(again.raw_event().await.unwrap().id, Some(format!("0-{place}")));
     }
 }
 
@@ -78,9 +77,9 @@ async fn older_clients_get_no_event_without_data_and_the_oldest_no_ids() {
     for (revision, id) in [("2025-06-18", Some("1-1")), ("2025-03-26", Some("1-1")), ("2024-11-05", None)] {
         let session = rig.open(&initialize(revision, json!({}))).await;
         let mut reply = rig.post(Some(&session), progress(1, 1, 0.0)).await;
-        let (got, data) = reply.raw_event().await.unwrap();
-        assert_eq!(got.as_deref(), id, "{revision}");
-        assert!(data.contains("progress"), "{revision}: {data}");
+        let got = reply.raw_event().await.unwrap();
+        assert_eq!(got.id.as_deref(), id, "{revision}");
+        assert!(got.raw.as_ref().is_some_and(|data| data.contains("progress")), "{revision}: {got:?}");
     }
 }
 

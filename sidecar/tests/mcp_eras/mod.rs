@@ -2,16 +2,11 @@
 #![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::needless_pass_by_value)]
 
-use bytes::Bytes;
-use http::{HeaderMap, Request, StatusCode};
-use http_body_util::{BodyExt as _, Full};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use http::StatusCode;
 use outrigger_protocol::config::{Era, Process, Sharing};
 use serde_json::{Value, json};
 
-use crate::mcp_support::{PATIENCE, Rig, Setup, Shim};
+use crate::mcp_support::{Reply, Rig, Setup, Shim};
 
 pub const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/mcp_eras.py");
 pub const MODERN: &str = "2026-07-28";
@@ -20,7 +15,6 @@ const PREFIX: &str = "io.modelcontextprotocol";
 /// The sidecar with a server of an era behind it, ready.
 pub struct Bed {
     pub rig: Rig,
-    client: Client<HttpConnector, Full<Bytes>>,
 }
 
 impl Bed {
@@ -43,17 +37,11 @@ impl Bed {
         let command: Vec<&str> = ["python3", SERVER].iter().chain(args).copied().collect();
         rig.shim = Some(Shim::start(&rig.socket(), max, &command));
         rig.until_ready().await;
-        Self { rig, client: Client::builder(TokioExecutor::new()).build_http() }
+        Self { rig }
     }
 
     pub async fn http(&self, method: &str, headers: &[(&str, &str)], body: String) -> Reply {
-        let mut request = Request::builder().method(method).uri(&self.rig.base);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let response = self.client.request(request.body(Full::new(body.into())).unwrap()).await.unwrap();
-        let (parts, body) = response.into_parts();
-        Reply { status: parts.status, headers: parts.headers, body, buffer: Vec::new() }
+        self.rig.http(method, headers, body).await
     }
 
     /// A legacy session of a client with these capabilities.
@@ -173,84 +161,5 @@ impl Session<'_> {
 
     pub async fn end(&self) -> StatusCode {
         self.bed.http("DELETE", &[("mcp-session-id", self.id.as_str())], String::new()).await.status
-    }
-}
-
-/// One event of a stream.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Event {
-    pub id: Option<String>,
-    /// Null for an event without data.
-    pub data: Value,
-}
-
-pub struct Reply {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    body: hyper::body::Incoming,
-    buffer: Vec<u8>,
-}
-
-impl Reply {
-    pub fn content_type(&self) -> &str {
-        self.headers.get("content-type").map_or("", |c| c.to_str().unwrap())
-    }
-
-    pub async fn json(self) -> Value {
-        assert_eq!(self.content_type(), "application/json");
-        let body = tokio::time::timeout(PATIENCE, self.body.collect()).await.expect("a whole body").unwrap();
-        serde_json::from_slice(&body.to_bytes()).unwrap()
-    }
-
-    /// The next event, with or without data; comments are passed over. `None` at the end.
-    pub async fn raw_event(&mut self) -> Option<Event> {
-        assert_eq!(self.content_type(), "text/event-stream");
-        loop {
-            if let Some(end) = self.buffer.windows(2).position(|w| w == b"\n\n") {
-                let event: Vec<u8> = self.buffer.drain(..end + 2).collect();
-                let event = String::from_utf8(event).unwrap();
-                let field = |name: &str| {
-                    event.lines().find_map(|l| l.strip_prefix(name)).map(|v| v.strip_prefix(' ').unwrap_or(v))
-                };
-                let (id, data) = (field("id:").map(ToOwned::to_owned), field("data:"));
-                if id.is_none() && data.is_none() {
-                    continue;
-                }
-                let data = data.filter(|d| !d.is_empty()).map_or(Value::Null, |d| serde_json::from_str(d).unwrap());
-                return Some(Event { id, data });
-            }
-            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await.expect("an event in time");
-            match frame {
-                Some(Ok(frame)) => self.buffer.extend_from_slice(&frame.into_data().unwrap()),
-                _ => return None,
-            }
-        }
-    }
-
-    /// The next message of a stream.
-    pub async fn event(&mut self) -> Option<Value> {
-        loop {
-            match self.raw_event().await? {
-                Event { data: Value::Null, .. } => {}
-                Event { data, .. } => return Some(data),
-            }
-        }
-    }
-
-    /// All messages that are left.
-    pub async fn all(mut self) -> Vec<Value> {
-        if self.content_type() == "application/json" {
-            return vec![self.json().await];
-        }
-        let mut all = Vec::new();
-        while let Some(event) = self.event().await {
-            all.push(event);
-        }
-        all
-    }
-
-    /// The response.
-    pub async fn last(self) -> Value {
-        self.all().await.pop().expect("a response")
     }
 }

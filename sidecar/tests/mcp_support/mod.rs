@@ -3,14 +3,16 @@
 // `json!({..})` reads best where it is passed.
 #![allow(clippy::needless_pass_by_value)]
 
+mod reply;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, StatusCode};
-use http_body_util::{BodyExt as _, Full};
+use http::{Request, StatusCode};
+use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use outrigger_protocol::config::{self, AgentRef, Boot, Live, LocalUrls, Process, Runtime, Sharing};
@@ -22,6 +24,8 @@ use outrigger_sidecar::mcp::timing::Timing;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+pub use reply::Reply;
 
 /// Any wait for a condition fails after this long.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -216,9 +220,7 @@ impl Rig {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let response = self.client.request(request.body(Full::new(body.into())).unwrap()).await.unwrap();
-        let (parts, body) = response.into_parts();
-        Reply { status: parts.status, headers: parts.headers, body, buffer: Vec::new() }
+        Reply::new(self.client.request(request.body(Full::new(body.into())).unwrap()).await.unwrap())
     }
 
     /// A POST as a client makes it.
@@ -238,10 +240,7 @@ impl Rig {
             .body(Full::new(Bytes::from(body)))
             .unwrap();
         let response = self.client.request(request);
-        async move {
-            let (parts, body) = response.await.unwrap().into_parts();
-            Reply { status: parts.status, headers: parts.headers, body, buffer: Vec::new() }
-        }
+        async move { Reply::new(response.await.unwrap()) }
     }
 
     /// A session after its handshake.
@@ -329,69 +328,4 @@ pub fn modern(id: impl Into<Value>, method: &str, mut params: Value) -> String {
     }
     params["_meta"] = Value::Object(meta);
     json!({"jsonrpc": "2.0", "id": id.into(), "method": method, "params": params}).to_string()
-}
-
-pub struct Reply {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    body: hyper::body::Incoming,
-    buffer: Vec<u8>,
-}
-
-impl Reply {
-    pub fn content_type(&self) -> &str {
-        self.headers.get("content-type").map_or("", |c| c.to_str().unwrap())
-    }
-
-    pub async fn bytes(self) -> Bytes {
-        tokio::time::timeout(PATIENCE, self.body.collect()).await.expect("a whole body").unwrap().to_bytes()
-    }
-
-    pub async fn json(self) -> Value {
-        assert_eq!(self.content_type(), "application/json");
-        serde_json::from_slice(&self.bytes().await).unwrap()
-    }
-
-    /// The next event of a stream that has data; `None` at its end.
-    pub async fn event(&mut self) -> Option<Value> {
-        loop {
-            let (_, data) = self.raw_event().await?;
-            if !data.is_empty() {
-                return Some(serde_json::from_str(&data).unwrap());
-            }
-        }
-    }
-
-    /// Id and data of the next event of a stream; `None` at its end.
-    pub async fn raw_event(&mut self) -> Option<(Option<String>, String)> {
-        assert_eq!(self.content_type(), "text/event-stream");
-        loop {
-            if let Some(end) = self.buffer.windows(2).position(|w| w == b"\n\n") {
-                let event: Vec<u8> = self.buffer.drain(..end + 2).collect();
-                let event = String::from_utf8(event).unwrap();
-                let field = |name: &str| event.lines().find_map(|l| l.strip_prefix(name)).map(str::to_owned);
-                match field("data: ") {
-                    Some(data) => return Some((field("id: "), data)),
-                    None => continue,
-                }
-            }
-            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await.expect("an event in time");
-            match frame {
-                Some(Ok(frame)) => self.buffer.extend_from_slice(&frame.into_data().unwrap()),
-                _ => return None,
-            }
-        }
-    }
-
-    /// The response, whether it came as JSON or at the end of a stream.
-    pub async fn last(mut self) -> Value {
-        if self.content_type() == "application/json" {
-            return self.json().await;
-        }
-        let mut last = Value::Null;
-        while let Some(event) = self.event().await {
-            last = event;
-        }
-        last
-    }
 }
