@@ -7,8 +7,10 @@ import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+from outrigger_kit.processes import ADMIN_PORT
+
 from . import wire, wire03
-from .pod import ADMIN_PORT, HERE, Pod, live
+from .pod import HERE, Pod, live
 
 FAULTS = [
     "fault-hang",

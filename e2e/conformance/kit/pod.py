@@ -1,19 +1,17 @@
 """A pod's worth of processes outside of one: the sidecar's binary with its two documents, and the scripted agent."""
 
-import json
 import os
 import pathlib
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import time
+
+from outrigger_kit.processes import ADMIN_PORT, Processes
 
 from . import wire
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
-ADMIN_PORT, LOCAL_PORT, AGENT_PORT = 19464, 19900, 8000
+AGENT_PORT = 8000
 START, STOP = 30, 15
 
 CARD = {
@@ -46,31 +44,19 @@ def live(**members):
     return document
 
 
-class Pod:
+class Pod(Processes):
     """Started on entry, ended on exit. Its ports are those of every sidecar, so one at a time in a network namespace."""
 
+    may_need_killing = ("agent",)
+
     def __init__(self, document, name, runtime=None, store=None, agent=None):
-        self.document, self.name = document, name
+        super().__init__(name, os.environ["CONFORMANCE_LOGS"], "conformance-", START, STOP)
+        self.document = document
         self.agent = agent or [sys.executable, "-u", str(HERE / "agent.py"), str(AGENT_PORT)]
         self.runtime = runtime or {"http": {"port": AGENT_PORT, "path": "/"}}
         self.store = store or {"memory": {}}
-        self.logs = pathlib.Path(os.environ["CONFORMANCE_LOGS"])
-        self.children = []
 
-    def write(self, path, text):
-        path = self.root / path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
-
-    def start(self, name, command):
-        log = open(self.logs / f"{self.name}-{name}.log", "w")
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.children.append((name, child))
-        return child
-
-    def __enter__(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="conformance-"))
+    def launch(self):
         boot = {
             "version": 1,
             "agent": {"name": "conformance", "namespace": "default"},
@@ -79,57 +65,15 @@ class Pod:
             "store": "memory" if self.store == {"memory": {}} else self.store,
             "drain": {"token": "conformance-conformance", "graceSeconds": 10},
         }
-        self.write("etc/outrigger/boot/boot.json", json.dumps(boot))
-        self.write("etc/outrigger/live/live.json", json.dumps(self.document))
-        for folder in ("run/outrigger/agent", "run/outrigger/tools", "skills", "var/lib/outrigger"):
-            (self.root / folder).mkdir(parents=True, exist_ok=True)
-        try:
-            self.start("agent", self.agent)
-            self.sidecar = self.start("sidecar", [os.environ["OUTRIGGER_BIN"], "run", "--root", str(self.root)])
-            self.until_ready()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+        self.start("agent", self.agent)
+        self.sidecar = self.start_sidecar(boot, self.document, ("run/outrigger/agent", "run/outrigger/tools", "skills", "var/lib/outrigger"))
+        missing = self.until(self.not_yet)
+        if missing:
+            raise self.not_ready(missing)
 
-    def until_ready(self):
-        deadline = time.monotonic() + START
-        last = "no answer"
-        while time.monotonic() < deadline:
-            for name, child in self.children:
-                if child.poll() is not None:
-                    raise RuntimeError(f"{name} ended with {child.returncode}: {self.tail(name)}")
-            try:
-                status, _, body = wire.http_call("GET", "/readyz", port=ADMIN_PORT)
-                if status == 200:
-                    return
-                last = f"{status} {body[:300]!r}"
-            except OSError as error:
-                last = str(error)
-            time.sleep(0.02)
-        raise RuntimeError(f"the sidecar is not ready after {START} s: {last}; {self.tail('sidecar')}")
-
-    def tail(self, name):
-        return (self.logs / f"{self.name}-{name}.log").read_text()[-2000:]
-
-    def local(self):
-        """Base of the local API: `/t/{token}`."""
-        return f"/t/{(self.root / 'run/outrigger/agent/token').read_text().strip()}"
-
-    def __exit__(self, *_):
-        forced = []
-        for name, child in reversed(self.children):
-            if child.poll() is None:
-                child.send_signal(signal.SIGTERM)
-            try:
-                child.wait(STOP)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-                forced.append(name)
-        shutil.rmtree(self.root, ignore_errors=True)
-        if "sidecar" in forced:
-            raise RuntimeError("the sidecar did not end on SIGTERM")
+    def not_yet(self):
+        status, _, body = wire.http_call("GET", "/readyz", port=ADMIN_PORT)
+        return None if status == 200 else f"{status} {body[:300]!r}"
 
 
 class Reference:

@@ -4,15 +4,10 @@ import http.client
 import http.server
 import json
 import os
-import pathlib
-import shutil
-import signal
-import subprocess
-import tempfile
 import threading
-import time
 
-ADMIN_PORT, LOCAL_PORT = 19464, 19900
+from outrigger_kit.processes import ADMIN_PORT, LOCAL_PORT, Processes
+
 START, STOP, PATIENCE = 40, 20, 10
 MAX_PROCESSES = 64
 
@@ -43,24 +38,14 @@ class Site(http.server.BaseHTTPRequestHandler):
         pass
 
 
-class Pod:
+class Pod(Processes):
     """Started on entry, ended on exit; `servers` are commands by name, and `http` has the port and path of those that need no shim.
-    Its ports are those of every sidecar: one at a time."""
+    Its ports are those of every sidecar: one at a time. `dead` says why of servers in a crash loop, and of those that are still not ready in the end."""
 
     def __init__(self, name, servers, http=None):
-        self.name, self.servers, self.http = name, servers, http or {}
-        self.logs = pathlib.Path(os.environ["MCP_LOGS"])
-        self.children, self.dead = [], {}
-
-    def start(self, name, command, **env):
-        log = open(self.logs / f"{self.name}-{name}.log", "w")
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | env)
-        self.children.append((name, child))
-
-    def write(self, path, document):
-        path = self.root / path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(document))
+        super().__init__(name, os.environ["MCP_LOGS"], "mcp-", START, STOP)
+        self.servers, self.http = servers, http or {}
+        self.ready, self.dead = None, {}
 
     def boot(self, site):
         containers = {name: f"tool-{name}" for name in self.servers}
@@ -90,67 +75,35 @@ class Pod:
     def socket(self, name):
         return self.root / f"run/outrigger/tools/{name}/shim.sock"
 
-    def __enter__(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="mcp-"))
+    def launch(self):
         self.site = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site)
         threading.Thread(target=self.site.serve_forever, daemon=True).start()
+        folders = [f"run/outrigger/tools/{name}" for name in self.servers]
+        for folder in folders:
+            (self.root / folder).mkdir(parents=True)
+        for name, command in self.servers.items():
+            env = {"OUTRIGGER_SOCKET": str(self.socket(name)), "OUTRIGGER_MAX_PROCESSES": str(MAX_PROCESSES)}
+            shim = [] if name in self.http else [os.environ["OUTRIGGER_SHIM"], "--"]
+            self.start(name, [*shim, *command], **env)
         card = {"name": "mcp", "description": "Has tools", "version": "1.0.0", "skills": []}
-        self.write("etc/outrigger/boot/boot.json", self.boot(self.site.server_port))
-        self.write("etc/outrigger/live/live.json", {"version": 1, "card": card})
-        for folder in ("run/outrigger/agent", "skills", *(f"run/outrigger/tools/{name}" for name in self.servers)):
-            (self.root / folder).mkdir(parents=True, exist_ok=True)
-        try:
-            for name, command in self.servers.items():
-                env = {"OUTRIGGER_SOCKET": str(self.socket(name)), "OUTRIGGER_MAX_PROCESSES": str(MAX_PROCESSES)}
-                shim = [] if name in self.http else [os.environ["OUTRIGGER_SHIM"], "--"]
-                self.start(name, [*shim, *command], **env)
-            self.start("sidecar", [os.environ["OUTRIGGER_BIN"], "run", "--root", str(self.root)])
-            self.until_ready()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+        live = {"version": 1, "card": card}
+        self.start_sidecar(self.boot(self.site.server_port), live, ("run/outrigger/agent", "skills"))
+        missing = self.until(self.not_yet)
+        if missing and self.ready != 200:
+            raise self.not_ready(missing)
 
-    def until_ready(self):
-        """Waits for the sidecar and its servers. `dead` says why of those in a crash loop, and those that are still not ready in the end."""
-        deadline, ready, last = time.monotonic() + START, None, "no answer"
-        while time.monotonic() < deadline:
-            for name, child in self.children:
-                if child.poll() is not None:
-                    raise RuntimeError(f"{name} ended with {child.returncode}: {self.tail(name)}")
-            try:
-                ready, _ = get(ADMIN_PORT, "/readyz")
-                servers = json.loads(get(ADMIN_PORT, "/status")[1])["servers"]
-                last = {s["name"]: s.get("message") or s["phase"] for s in servers if not s["ready"]}
-                looping = {s["name"] for s in servers if s["phase"] == "CrashLoop"}
-                if ready == 200 and not last.keys() - looping:
-                    break
-            except OSError as error:
-                ready, last = None, str(error)
-            time.sleep(0.02)
-        if ready != 200:
-            raise RuntimeError(f"the sidecar is not ready after {START} s: {last}; {self.tail('sidecar')}")
-        self.dead = last
-
-    def url(self, server):
-        token = (self.root / "run/outrigger/agent/token").read_text().strip()
-        return f"http://127.0.0.1:{LOCAL_PORT}/t/{token}/mcp/{server}"
-
-    def tail(self, name):
-        return (self.logs / f"{self.name}-{name}.log").read_text(errors="replace")[-2000:]
+    def not_yet(self):
+        self.ready = None
+        ready, _ = get(ADMIN_PORT, "/readyz")
+        servers = json.loads(get(ADMIN_PORT, "/status")[1])["servers"]
+        self.ready, self.dead = ready, {s["name"]: s.get("message") or s["phase"] for s in servers if not s["ready"]}
+        looping = {s["name"] for s in servers if s["phase"] == "CrashLoop"}
+        waited_for = self.dead.keys() - looping
+        return None if ready == 200 and not waited_for else self.dead or f"/readyz says {ready}"
 
     def __exit__(self, *_):
-        forced = []
-        for name, child in reversed(self.children):
-            if child.poll() is None:
-                child.send_signal(signal.SIGTERM)
-            try:
-                child.wait(STOP)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-                forced.append(name)
         self.site.shutdown()
-        shutil.rmtree(self.root, ignore_errors=True)
-        if forced:
-            raise RuntimeError(f"did not end on SIGTERM: {', '.join(forced)}")
+        super().__exit__()
+
+    def url(self, server):
+        return f"http://127.0.0.1:{LOCAL_PORT}{self.local()}/mcp/{server}"

@@ -1,0 +1,1 @@
+"""What the kits of tests outside of a cluster share."""
