@@ -17,8 +17,8 @@ use crate::settings::Settings;
 const PROGRAMS: &str = "/usr/lib/postgresql";
 /// Until it takes connections.
 const START: Duration = Duration::from_secs(30);
-/// Its socket, in its folder.
-const SOCKET: &str = ".s.PGSQL.5432";
+/// Where it writes how it stands, in its folder.
+const STATUS: &str = "postmaster.pid";
 /// Users that may run it where the benchmark is root: it refuses root.
 const USERS: [&str; 2] = ["postgres", "nobody"];
 
@@ -94,8 +94,10 @@ impl Server {
         server.args(["-c", "listen_addresses=", "-c", "max_connections=300", "-c"]);
         server.arg(format!("unix_socket_directories={}", data.display()));
         let mut process = Process::start("postgres", &settings.logs, &mut server)?;
-        let ready = data.join(SOCKET);
-        process.until("open its socket", START, || std::os::unix::net::UnixStream::connect(&ready).is_ok()).await?;
+        // Its socket takes connections before it does: it says here when it is ready.
+        let says = data.join(STATUS);
+        let ready = || fs::read_to_string(&says).is_ok_and(|text| text.lines().any(|line| line.trim() == "ready"));
+        process.until("get ready", START, ready).await?;
         Ok(Self { process, folder })
     }
 

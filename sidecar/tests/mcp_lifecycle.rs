@@ -211,7 +211,7 @@ async fn one_process_is_enough_for_probe_and_session() {
 #[tokio::test]
 async fn an_idle_session_ends_and_one_in_use_does_not() {
     let mut setup = Setup { timing: quick(), ..Setup::default() };
-    setup.process.idle_timeout_ms = 150;
+    setup.process.idle_timeout_ms = 1_500;
     let rig = Rig::with(&[], setup).await;
     rig.until_ready().await;
     let (idle, used) = (rig.session().await, rig.session().await);

@@ -86,13 +86,13 @@ async fn servers_that_break_when_asked_are_asked_where_it_does_not_matter() {
     assert_eq!(rig.status().versions, ["2025-11-25"]);
     let session = rig.open(&initialize("2025-11-25", json!({}))).await;
     rig.pid(&session).await;
-    assert!(rig.status().part.ready);
+    rig.until_ready().await;
     let mut setup = setup();
     setup.timing.probe_cold = Duration::from_millis(300);
     setup.timing.probe_warm = Duration::from_millis(100);
     let rig = Rig::with(&["--silent-on-discover"], setup).await;
     eventually("it is known", || rig.status().era == "legacy").await;
-    assert!(rig.status().part.ready);
+    rig.until_ready().await;
 }
 
 #[tokio::test]
