@@ -72,7 +72,7 @@ fn adding_a_tool_under_load_fails_no_request() {
 fn children_and_grandchildren_end_with_their_session() {
     installed();
     let ns = Namespace::new("children").unwrap();
-    ns.apply(&tool("forks", "", "")).unwrap();
+    ns.apply(&tool("forks", "", "  process: {sharing: PerSession}")).unwrap();
     ns.apply(&agent("parent", "  mcpServers: [{name: forks}]")).unwrap();
     ns.wait("oagent/parent", "Ready", "True", "", s(90)).unwrap();
     for _ in 0..3 {

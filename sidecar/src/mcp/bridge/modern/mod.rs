@@ -1,7 +1,7 @@
 //! A client of the stateless revision in front of a server that has a handshake: here the proxy is the server's client.
 //!
 //! Clients that can't be asked anything share a process; the response is edited as it passes. Others have a process for
-//! the time of the [call](call), as its questions belong to that call alone.
+//! the time of the [`call`], as its questions belong to that call alone.
 
 pub mod call;
 pub mod lease;
