@@ -339,6 +339,15 @@ impl Child {
         .map(|_| ())
     }
 
+    /// Its server has forgotten what it was told: it is told again what clients have in common. Their calls go on.
+    pub fn renewed(&self) {
+        self.shared.dropped("session_renewed");
+        let Behind::Many(audience) = &self.behind else { return };
+        for (method, params) in audience.told() {
+            let _ = self.demand(method, &params);
+        }
+    }
+
     /// The proxy's own notification.
     pub fn say(&self, method: &str) -> Result<(), Error> {
         self.write(format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#).into_bytes())

@@ -56,6 +56,18 @@ pub enum Owner {
     Lease,
 }
 
+impl Owner {
+    /// As a metric label.
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Probe | Self::Check => "probe",
+            Self::Slot(_) => "shared",
+            Self::Session(_) => "session",
+            Self::Lease => "call",
+        }
+    }
+}
+
 /// A living child.
 struct Member {
     child: Arc<Child>,
@@ -277,6 +289,7 @@ impl Server {
                     return Err(error);
                 }
                 Ok(child) => {
+                    self.shared.metrics.uses.with_label_values(&[self.name(), owner.label()]).inc();
                     self.members.lock().push(Member { child: Arc::clone(&child), owner });
                     // It may have ended before it stood in the list.
                     if child.ending().is_some() {
@@ -292,7 +305,9 @@ impl Server {
     fn forget(&self, child: &Arc<Child>) -> Option<Owner> {
         let mut members = self.members.lock();
         let at = members.iter().position(|m| Arc::ptr_eq(&m.child, child))?;
-        Some(members.swap_remove(at).owner)
+        let owner = members.swap_remove(at).owner;
+        self.shared.metrics.uses.with_label_values(&[self.name(), owner.label()]).dec();
+        Some(owner)
     }
 
     fn child_ended(&self, child: &Arc<Child>, ending: &Ending) {
