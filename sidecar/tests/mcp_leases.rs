@@ -23,7 +23,7 @@ async fn rig(args: &[&str], sharing: Sharing, parked: Duration) -> Rig {
 }
 
 /// Params of a call of a client that can be asked for a model's words and for roots.
-fn params(tool: &str, more: Value) -> Value {
+fn params(tool: &str, more: &Value) -> Value {
     let mut params = json!({"name": tool, "arguments": {}, "_meta": {
         "io.modelcontextprotocol/clientCapabilities": {"sampling": {}, "roots": {}}}});
     params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -31,7 +31,7 @@ fn params(tool: &str, more: Value) -> Value {
 }
 
 async fn call(rig: &Rig, tool: &str, more: Value) -> Value {
-    rig.modern("tools/call", params(tool, more)).await.last().await
+    rig.modern("tools/call", params(tool, &more)).await.last().await
 }
 
 async fn pid(rig: &Rig) -> String {
@@ -85,7 +85,7 @@ async fn who_does_not_come_back_has_cancelled() {
 #[tokio::test]
 async fn what_is_asked_at_the_start_waits_for_a_call_that_can_carry_it() {
     let rig = rig(&["--roots-at-start"], Sharing::Auto, Duration::from_secs(60)).await;
-    let capabilities = params("x", json!({}))["_meta"].clone();
+    let capabilities = params("x", &json!({}))["_meta"].clone();
     let list = rig.modern("tools/list", json!({"_meta": capabilities})).await.last().await;
     assert_eq!(list["result"]["resultType"], "complete", "{list}");
     let deadline = tokio::time::Instant::now() + mcp_support::PATIENCE;
