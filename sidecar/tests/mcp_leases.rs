@@ -1,6 +1,8 @@
 //! Clients of the stateless revision that can be asked something, in front of a server with a handshake: a process for
 //! the time of a call.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// `json!({..})` reads best where it is passed.
+#![allow(clippy::needless_pass_by_value)]
 
 mod mcp_support;
 

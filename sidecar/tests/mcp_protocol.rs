@@ -162,7 +162,7 @@ async fn progress_goes_to_its_own_request_and_restarts_its_time() {
     // A call before it that hangs, with the same token, gets none of it.
     let hang = json!({"jsonrpc": "2.0", "id": 4, "method": "tools/call",
                       "params": {"name": "hang", "arguments": {}, "_meta": {"progressToken": "mine"}}});
-    let hanging = tokio::spawn(rig.start_post(&session, hang.to_string()));
+    let stuck = tokio::spawn(rig.start_post(&session, hang.to_string()));
     let body = json!({"jsonrpc": "2.0", "id": 5, "method": "tools/call",
                       "params": {"name": "progress", "arguments": {"steps": 5, "pause": 0.3}, "_meta": {"progressToken": "mine"}}});
     let mut reply = rig.post(Some(&session), body.to_string()).await;
@@ -172,9 +172,9 @@ async fn progress_goes_to_its_own_request_and_restarts_its_time() {
     }
     let last = reply.event().await.unwrap();
     assert_eq!((&last["id"], &last["result"]["content"][0]["text"]), (&json!(5), &json!("done")));
-    let first = hanging.await.unwrap();
-    assert_eq!(first.content_type(), "application/json");
-    assert_eq!(first.json().await["error"]["data"]["reason"], "request_timeout");
+    let stuck = stuck.await.unwrap();
+    assert_eq!(stuck.content_type(), "application/json");
+    assert_eq!(stuck.json().await["error"]["data"]["reason"], "request_timeout");
     assert_eq!(reply.event().await, None);
     assert!((rig.metric("outrigger_mcp_dropped_messages_total", &[("reason", "late_progress")]) - 1.0).abs() < 0.1);
 }

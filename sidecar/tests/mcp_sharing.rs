@@ -137,6 +137,9 @@ async fn who_declares_nothing_shares_and_who_can_be_asked_does_not() {
     let asked = rig.open(&init(1)).await;
     let own = rig.pid(&asked).await;
     assert_ne!(own, pid);
+    for (of, count) in [("shared", "1"), ("session", "1")] {
+        assert_eq!(rig.metric("outrigger_mcp_child_uses", &[("use", of)]).to_string(), count, "{of}");
+    }
     // Another revision and another capability are told to another process.
     let older = rig.open(&initialize("2025-06-18", json!({}))).await;
     let vendor = rig.open(&initialize("2025-11-25", json!({"experimental": {"x": {}}}))).await;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use outrigger_protocol::jsonrpc::Envelope;
+use outrigger_protocol::mcp::meta::LOG_LEVELS;
 use parking_lot::Mutex;
 
 use super::child::Child;
@@ -155,6 +156,17 @@ impl Audience {
     /// The most verbose level of all, if anybody has set one.
     pub fn level(&self) -> Option<usize> {
         self.state.lock().levels.values().copied().min()
+    }
+
+    /// What a server has to be told for its clients, as methods and raw params.
+    pub fn told(&self) -> Vec<(&'static str, String)> {
+        let level = self.level().map(|level| {
+            let level = LOG_LEVELS[level.min(LOG_LEVELS.len() - 1)];
+            ("logging/setLevel", format!(r#"{{"level":"{level}"}}"#))
+        });
+        let watched = self.watched().into_iter();
+        let watched = watched.map(|uri| ("resources/subscribe", serde_json::json!({ "uri": uri }).to_string()));
+        level.into_iter().chain(watched).collect()
     }
 
     /// Whether a client wants a log message of a level. One that has set none gets what the server chooses to send.

@@ -40,6 +40,8 @@ pub struct Metrics {
     pub bridged: IntCounterVec,
     /// By server.
     pub parked: IntGaugeVec,
+    /// By server and use (`shared`, `session`, `call`, `probe`).
+    pub uses: IntGaugeVec,
 }
 
 /// From a tool that answers at once to one that takes minutes, in seconds.
@@ -53,7 +55,7 @@ impl Metrics {
     #[expect(clippy::expect_used, reason = "names and labels are constants, which a test checks")]
     pub fn register(registry: &Registry) -> Self {
         let metrics = Self::new().expect("metric names are valid");
-        let all: [Box<dyn prometheus::core::Collector>; 17] = [
+        let all: [Box<dyn prometheus::core::Collector>; 18] = [
             Box::new(metrics.requests.clone()),
             Box::new(metrics.duration.clone()),
             Box::new(metrics.http_refusals.clone()),
@@ -71,6 +73,7 @@ impl Metrics {
             Box::new(metrics.resumed.clone()),
             Box::new(metrics.bridged.clone()),
             Box::new(metrics.parked.clone()),
+            Box::new(metrics.uses.clone()),
         ];
         for collector in all {
             if let Err(error) = registry.register(collector) {
@@ -155,6 +158,10 @@ impl Metrics {
                 &["server", "client"],
             )?,
             parked: gauge("parked_calls", "Calls that wait for answers of their client.")?,
+            uses: IntGaugeVec::new(
+                Opts::new("outrigger_mcp_child_uses", "Server processes alive, by what they are for."),
+                &["server", "use"],
+            )?,
         })
     }
 }

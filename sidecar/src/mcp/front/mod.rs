@@ -4,6 +4,7 @@ pub mod batch;
 pub mod body;
 pub mod legacy;
 pub mod modern;
+pub mod open;
 pub mod refuse;
 pub mod reply;
 

@@ -7,11 +7,12 @@ pub mod health;
 pub mod hello;
 pub mod place;
 pub mod reachability;
+pub mod shared;
 pub mod slot;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -24,16 +25,13 @@ use tokio::time::Instant;
 use super::bridge::modern::lease::Leases;
 use super::bridge::modern::parked::Parked;
 use super::child::{Child, Ending, Era};
-use super::client::{Audience, Behind};
+use super::client::Behind;
 use super::error::{Error, tail};
-use super::metrics::Metrics;
-use super::seal::{Key as SealedKey, Seal};
+use super::seal::Key as SealedKey;
 use super::session::store::Sessions;
-use super::timing::Timing;
-use super::wire_http::Upstream;
-use crate::drain::Drain;
 use hello::Hello;
-use place::{Place, Places};
+use place::Places;
+pub use shared::{Eras, Health, Info, Shared};
 use slot::{Kind, Slot};
 
 /// Starts in a row that fail before a server counts as looping.
@@ -42,99 +40,6 @@ pub const CRASH_LOOP_AFTER: u32 = 3;
 const STATUS_TAIL: usize = 300;
 /// Between attempts to start a child while the shim still counts one that ends.
 const SHIM_FULL_PAUSE: Duration = Duration::from_millis(100);
-
-/// What a server, its sessions and its children share.
-pub struct Shared {
-    /// From the boot document.
-    pub conf: config::Server,
-    /// Waits.
-    pub timing: Timing,
-    /// Metrics.
-    pub metrics: Metrics,
-    /// Work in flight.
-    pub drain: Arc<Drain>,
-    /// Seals what clients carry for us.
-    pub seal: Arc<Seal>,
-    /// Clients without a session that listen for changes of the server as a whole.
-    pub listeners: Audience,
-    /// What connections to a server over HTTP share, once there is one.
-    pub upstream: OnceLock<Arc<Upstream>>,
-}
-
-impl Shared {
-    /// What connections over HTTP share; the first one makes it.
-    pub fn upstream(&self, make: impl FnOnce() -> Result<Upstream, Error>) -> Result<Arc<Upstream>, Error> {
-        if let Some(upstream) = self.upstream.get() {
-            return Ok(Arc::clone(upstream));
-        }
-        let fresh = Arc::new(make()?);
-        Ok(Arc::clone(self.upstream.get_or_init(|| fresh)))
-    }
-
-    /// Its container; empty when it is in none of this pod.
-    pub fn container(&self) -> &str {
-        self.conf.container().unwrap_or_default()
-    }
-
-    /// Time until a response; progress restarts it.
-    pub fn request_limit(&self) -> Duration {
-        Duration::from_millis(self.conf.process.request_timeout_ms.max(1))
-    }
-
-    /// Time until the answer of `initialize`.
-    pub fn start_limit(&self) -> Duration {
-        Duration::from_millis(self.conf.process.start_timeout_ms.max(1))
-    }
-
-    /// Counts a request of a client.
-    pub fn count(&self, method: &str, outcome: &str, started: Instant) {
-        let name = self.conf.name.as_str();
-        self.metrics.requests.with_label_values(&[name, method, outcome]).inc();
-        self.metrics.duration.with_label_values(&[name, method]).observe(started.elapsed().as_secs_f64());
-    }
-
-    /// Counts a message that could not be delivered.
-    pub fn dropped(&self, reason: &str) {
-        self.metrics.dropped.with_label_values(&[self.conf.name.as_str(), reason]).inc();
-    }
-}
-
-/// What a handshake and a listing told.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Info {
-    /// Revision that the server answered with.
-    pub protocol_version: String,
-    /// Name and version of the server's own.
-    pub server_info: String,
-    /// Names of its tools.
-    pub tools: Vec<String>,
-}
-
-/// Which eras a server speaks, as far as that is known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Eras {
-    /// Whether it knows `initialize`.
-    pub legacy: Option<bool>,
-    /// Whether it knows requests that carry all they need.
-    pub modern: Option<bool>,
-    /// All revisions that it has named.
-    pub versions: Vec<String>,
-}
-
-/// Where a server stands.
-#[derive(Clone, Debug, Default)]
-pub struct Health {
-    /// The step that it has reached.
-    pub phase: ServerPhase,
-    /// Why it is not ready, one word.
-    pub reason: &'static str,
-    /// Why it is not ready, a sentence.
-    pub message: String,
-    /// Since when its shim is gone, for a server that was ready before.
-    pub lost: Option<Instant>,
-    /// From the last handshake.
-    pub info: Option<Info>,
-}
 
 /// Whose a child is.
 #[derive(Clone)]
@@ -149,6 +54,18 @@ pub enum Owner {
     Session(SealedKey),
     /// That of one call at a time.
     Lease,
+}
+
+impl Owner {
+    /// As a metric label.
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Probe | Self::Check => "probe",
+            Self::Slot(_) => "shared",
+            Self::Session(_) => "session",
+            Self::Lease => "call",
+        }
+    }
 }
 
 /// A living child.
@@ -372,6 +289,7 @@ impl Server {
                     return Err(error);
                 }
                 Ok(child) => {
+                    self.shared.metrics.uses.with_label_values(&[self.name(), owner.label()]).inc();
                     self.members.lock().push(Member { child: Arc::clone(&child), owner });
                     // It may have ended before it stood in the list.
                     if child.ending().is_some() {
@@ -384,79 +302,12 @@ impl Server {
         }
     }
 
-    /// A place for a child. Waits for one that is about to become free, and ends what was not used for long if none is.
-    async fn place(&self) -> Result<Place, Error> {
-        if let Some(place) = self.places.take() {
-            return Ok(place);
-        }
-        if !self.leaving() && !self.evict() {
-            return Err(Error::TooManySessions(self.places.most()));
-        }
-        self.places.wait(self.shared.timing.place).await.ok_or_else(|| Error::TooManySessions(self.places.most()))
-    }
-
-    /// Whether a child is on its way out.
-    fn leaving(&self) -> bool {
-        let members = self.members.lock();
-        // One that has a place and is not in the list is just being started or has just ended.
-        members.len() < self.places.most()
-            || members.iter().any(|m| !m.child.living() || matches!(m.owner, Owner::Probe | Owner::Check))
-    }
-
-    /// Makes room: first what nobody uses, then the session that was not used for longest, then a shared child whose
-    /// clients all pause; they get another one when they go on.
-    fn evict(&self) -> bool {
-        let idle = |m: &&Member| m.child.table.lock().pending.is_empty();
-        let unused: Vec<Arc<Child>> = {
-            let members = self.members.lock();
-            let unused = members.iter().filter(idle).filter(|m| match &m.owner {
-                Owner::Lease => true,
-                Owner::Slot(slot) => slot.upgrade().is_none_or(|s| s.unused_but_for_its_child()),
-                Owner::Probe | Owner::Check | Owner::Session(_) => false,
-            });
-            unused.map(|m| Arc::clone(&m.child)).collect()
-        };
-        if let Some(child) = unused.iter().max_by_key(|c| c.idle()) {
-            child.stop("evicted", self.shared.timing.grace);
-            return true;
-        }
-        if self.sessions.evict(|s| s.own_child().is_some()) {
-            return true;
-        }
-        let pausing: Vec<Arc<Child>> = {
-            let members = self.members.lock();
-            let pausing = members.iter().filter(idle).filter(
-                |m| matches!(&m.owner, Owner::Slot(slot) if slot.upgrade().is_some_and(|s| s.pausing(self.shared.timing.evict_idle))),
-            );
-            pausing.map(|m| Arc::clone(&m.child)).collect()
-        };
-        let oldest = pausing.into_iter().max_by_key(|c| c.idle());
-        if let Some(child) = &oldest {
-            child.stop("evicted", self.shared.timing.grace);
-        }
-        oldest.is_some()
-    }
-
-    /// Ends what was idle for too long: sessions, and children that nobody uses.
-    pub fn expire(&self) {
-        let limit = Duration::from_millis(self.shared.conf.process.idle_timeout_ms);
-        self.sessions.expire(limit);
-        for (child, owner) in self.children() {
-            let unused = match owner {
-                Owner::Lease => true,
-                Owner::Slot(slot) => slot.upgrade().is_none_or(|s| s.unused_but_for_its_child()),
-                Owner::Probe | Owner::Check | Owner::Session(_) => false,
-            };
-            if unused && child.greeted() && child.table.lock().pending.is_empty() && child.idle() >= limit {
-                child.stop("idle", self.shared.timing.grace);
-            }
-        }
-    }
-
     fn forget(&self, child: &Arc<Child>) -> Option<Owner> {
         let mut members = self.members.lock();
         let at = members.iter().position(|m| Arc::ptr_eq(&m.child, child))?;
-        Some(members.swap_remove(at).owner)
+        let owner = members.swap_remove(at).owner;
+        self.shared.metrics.uses.with_label_values(&[self.name(), owner.label()]).dec();
+        Some(owner)
     }
 
     fn child_ended(&self, child: &Arc<Child>, ending: &Ending) {

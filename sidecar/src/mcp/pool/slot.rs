@@ -191,14 +191,7 @@ impl Slot {
             return;
         }
         let limit = child.shared.request_limit();
-        let mut calls = Vec::new();
-        if let Some(level) = self.audience.level() {
-            let level = outrigger_protocol::mcp::meta::LOG_LEVELS[level.min(7)];
-            calls.push(("logging/setLevel", format!(r#"{{"level":"{level}"}}"#)));
-        }
-        for uri in self.audience.watched() {
-            calls.push(("resources/subscribe", serde_json::json!({ "uri": uri }).to_string()));
-        }
+        let calls = self.audience.told();
         if calls.is_empty() {
             return;
         }

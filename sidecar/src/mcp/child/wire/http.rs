@@ -79,8 +79,7 @@ impl Driver {
                             return error;
                         }
                     }
-                    // What clients subscribed to is lost with the session; their calls go on.
-                    Some(Incoming::Renewed) => child.shared.dropped("session_renewed"),
+                    Some(Incoming::Renewed) => child.renewed(),
                     None => return Error::SessionEnded,
                 }
             }

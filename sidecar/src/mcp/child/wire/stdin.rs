@@ -85,7 +85,8 @@ impl Stdin {
     /// Whether the child has left something in the pipe.
     pub fn unread(&self) -> bool {
         let q = self.shared.queue.lock();
-        q.pipe.as_ref().is_some_and(|pipe| rustix::io::ioctl_fionread(pipe).is_ok_and(|bytes| bytes > 0))
+        let in_pipe = |pipe: &Arc<pipe::Sender>| rustix::io::ioctl_fionread(pipe).is_ok_and(|bytes| bytes > 0);
+        !q.waiting.is_empty() || q.pipe.as_ref().is_some_and(in_pipe)
     }
 
     /// Closes the pipe; what still waits is lost.
