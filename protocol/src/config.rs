@@ -10,12 +10,14 @@ mod boot;
 mod check;
 mod live;
 mod mcp;
+mod skill;
 
 use serde::{Deserialize, Serialize};
 
 pub use boot::*;
 pub use live::*;
 pub use mcp::*;
+pub use skill::*;
 
 /// The only version of both documents so far; another one is refused.
 pub const CONFIG_VERSION: u32 = 1;

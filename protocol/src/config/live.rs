@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::mcp::Mcp;
+use super::skill::{self, ControlPlane, Disclosure, Skill};
 use super::{CONFIG_VERSION, ConfigError, check, invalid};
 
 /// What may change under a running pod.
@@ -39,6 +40,15 @@ pub struct Live {
     /// What the agent may do with its MCP servers.
     #[serde(default)]
     pub mcp: Mcp,
+    /// Skills of the agent, at their current revisions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<Skill>,
+    /// How skills are disclosed.
+    #[serde(default)]
+    pub disclosure: Disclosure,
+    /// Where the operator is asked for newer documents and skills; without it there are only those of the volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<ControlPlane>,
 }
 
 /// Where and how the agent is offered.
@@ -308,6 +318,9 @@ impl Live {
             push: Push::default(),
             peers: Vec::new(),
             mcp: Mcp::default(),
+            skills: Vec::new(),
+            disclosure: Disclosure::default(),
+            control: None,
         }
     }
 
@@ -322,6 +335,7 @@ impl Live {
                 return Err(invalid(&format!("card.{field}"), "is missing"));
             }
         }
+        skill::check(&live.skills)?;
         let l = &live.limits;
         for (path, value) in [
             ("limits.turnTimeoutMs", l.turn_timeout_ms),
