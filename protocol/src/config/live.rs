@@ -44,7 +44,7 @@ pub struct Live {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<Skill>,
     /// How skills are disclosed.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Disclosure::is_usual")]
     pub disclosure: Disclosure,
     /// Where the operator is asked for newer documents and skills; without it there are only those of the volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -153,6 +153,13 @@ pub struct Disclosure {
     pub new_skills: bool,
 }
 
+impl Disclosure {
+    /// Whether nothing was said of it.
+    pub fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl Default for Disclosure {
     fn default() -> Self {
         Self { catalogue_tokens: 2_000, new_skills: false }
