@@ -6,9 +6,9 @@
 //! | Request | Answer |
 //! |---|---|
 //! | `GET /v1/live` | The live document (`live.json`) as its author, the operator, wrote it; `ETag` is its SHA-256 in hex; 304 for `If-None-Match` |
-//! | `GET /v1/watch` | Server-sent events, `id` as the ETag above: `live` with the document at once (unless `Last-Event-ID` is its id) and after each change, a comment every [`HEARTBEAT`] |
+//! | `GET /v1/watch` | Server-sent events, whose `id` is the `ETag` above: `live` with the document at once (unless `Last-Event-ID` is its id) and after each change, a comment every [`HEARTBEAT`] |
 //! | `GET /v1/bundles/{digest}` | Bytes of a [bundle](crate::skill) whose tree digest the live document names |
-//! | `POST /v1/proposals` | Makes a SkillProposal of the body ([`Proposal`]); 201 with [`Proposed`] |
+//! | `POST /v1/proposals` | Makes a `SkillProposal` of the body ([`Proposal`]); 201 with [`Proposed`] |
 //!
 //! Errors are [`Refusal`] with 401 (who are you), 403 (not yours), 404, 409, 413, 422, 429 or 503 (both with `Retry-After`).
 
@@ -95,7 +95,7 @@ pub struct NewFile {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Proposed {
-    /// Name of the SkillProposal.
+    /// Name of the `SkillProposal`.
     pub name: String,
 }
 

@@ -16,7 +16,7 @@ pub const MAX_AGENT_SKILLS: usize = 512;
 pub struct Skill {
     /// Name of the Skill; also its folder under [`SKILLS_DIR`](super::SKILLS_DIR).
     pub name: String,
-    /// Name of its SkillRevision, such as `pdf-forms-7`.
+    /// Name of its `SkillRevision`, such as `pdf-forms-7`.
     pub revision: String,
     /// ConfigMaps that hold the bundle: `{revision}-0` and on.
     pub slices: u32,
