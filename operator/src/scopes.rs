@@ -116,6 +116,28 @@ impl Scopes {
         }
     }
 
+    /// Has everything looked at that has pods of its own; waits while a queue is full. A closed queue means shutdown.
+    pub async fn tell_all(&self) {
+        for (agents, servers, all, standalone) in self.with_pods() {
+            for agent in all {
+                let _closed = agents.send(agent).await.is_err();
+            }
+            for server in standalone {
+                let _closed = servers.send(server).await.is_err();
+            }
+        }
+    }
+
+    fn with_pods(&self) -> Vec<(mpsc::Sender<Key>, mpsc::Sender<ServerKey>, Vec<Key>, Vec<ServerKey>)> {
+        let standalone = |s: &Guarded<MCPServer>| s.0.as_ref().is_ok_and(|s| place(&s.spec) == Place::Standalone);
+        let of = |scope: &Scope| {
+            let agents = scope.agents.state().iter().map(|a| a.to_object_ref(())).collect();
+            let servers = scope.servers.state_filter(standalone).iter().map(|s| s.to_object_ref(())).collect();
+            (scope.agent_queue.clone(), scope.server_queue.clone(), agents, servers)
+        };
+        self.0.read().iter().map(of).collect()
+    }
+
     /// Has the Agents looked at that name this one as a peer. One that is told too late, as its queue is full, has its
     /// regular look.
     pub fn tell_callers(&self, namespace: &str, name: &str) {

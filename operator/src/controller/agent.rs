@@ -49,8 +49,13 @@ async fn look(agent: &Agent, context: &Context) -> Result<Done, ReconcileError> 
     let mut seen = Seen::default();
 
     let found = dereference(agent, &owner, context, &mut seen);
-    let input =
-        AgentInput { agent, servers: found.iter().filter_map(Found::input).collect(), settings: &context.settings };
+    let control = context.control.get();
+    let input = AgentInput {
+        agent,
+        servers: found.iter().filter_map(Found::input).collect(),
+        settings: &context.settings,
+        control: control.as_deref(),
+    };
     let mut written = Vec::new();
     match plan::agent(&input) {
         Err(error) => {

@@ -19,6 +19,7 @@ use kube::{Client, Resource};
 use outrigger_crds::{Agent, MCPServer, Skill};
 use outrigger_operator::apply::Applier;
 use outrigger_operator::caches::Caches;
+use outrigger_operator::control_api::keeper::Plane;
 use outrigger_operator::controller::{Context, Failures};
 use outrigger_operator::facts::{self, Facts, Touch};
 use outrigger_operator::issuer::Issuers;
@@ -301,6 +302,7 @@ impl World {
             client: client.clone(),
             scopes,
             issuers: Issuers::default(),
+            control: Plane::default(),
             settings: Arc::new(Settings::new("registry.example/outrigger:1")),
             caches: Caches { agents, servers, skills, deployments, pods, config_maps, services, service_accounts },
             facts: Facts::default(),
