@@ -7,6 +7,7 @@ pub mod a2a;
 pub mod admin;
 pub mod config;
 pub mod context;
+pub mod control;
 pub mod drain;
 pub mod folder;
 pub mod health;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outrigger_protocol::config::{
-    A2A_PORT, ADMIN_PORT, AGENT_DIR, BOOT_FILE, LIVE_FILE, LOCAL_PORT, LocalUrls, Runtime, SKILL_SOURCES, SKILLS_DIR,
+    A2A_PORT, ADMIN_PORT, AGENT_DIR, BOOT_FILE, IDENTITY_FILE, LIVE_FILE, LOCAL_PORT, LocalUrls, Runtime,
+    SKILL_SOURCES, SKILLS_DIR,
 };
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,9 +15,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{LiveConfig, StartError};
 use crate::context::Context;
+use crate::control::{Control, Pauses};
 use crate::drain::Drain;
 use crate::health::Health;
 use crate::metrics::Metrics;
+use crate::outbound::resolve;
 use crate::serve::{GRACEFUL, Listener, bind_any, serve};
 use crate::skills::Skills;
 use crate::{a2a, admin, config, local_api, mcp, mesh, tools};
@@ -43,6 +46,8 @@ pub struct Paths {
     pub skills: PathBuf,
     /// Token and URLs for the agent.
     pub agent: PathBuf,
+    /// Token of the pod's ServiceAccount.
+    pub identity: PathBuf,
 }
 
 impl Default for Paths {
@@ -53,6 +58,7 @@ impl Default for Paths {
             skill_sources: SKILL_SOURCES.into(),
             skills: SKILLS_DIR.into(),
             agent: AGENT_DIR.into(),
+            identity: IDENTITY_FILE.into(),
         }
     }
 }
@@ -61,13 +67,14 @@ impl Paths {
     /// The same layout below another folder, to run a sidecar outside a pod.
     pub fn under(root: &Path) -> Self {
         let below = |path: PathBuf| root.join(path.strip_prefix("/").unwrap_or(&path));
-        let Self { boot, live, skill_sources, skills, agent } = Self::default();
+        let Self { boot, live, skill_sources, skills, agent, identity } = Self::default();
         Self {
             boot: below(boot),
             live: below(live),
             skill_sources: below(skill_sources),
             skills: below(skills),
             agent: below(agent),
+            identity: below(identity),
         }
     }
 }
@@ -132,6 +139,14 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
         shutdown: CancellationToken::new(),
         boot,
     };
+    let control = Control::new(
+        context.live.clone(),
+        paths.identity.clone(),
+        Arc::new(resolve::System),
+        Pauses::default(),
+        &context.registry,
+    )
+    .map_err(|e| part(&e))?;
     let admin_listener = listen("admin", ADMIN_PORT, MAX_ADMIN_CONNECTIONS).await?;
     let public_listener = listen("a2a", A2A_PORT, MAX_A2A_CONNECTIONS).await?;
 
@@ -152,9 +167,11 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
         Arc::clone(&skills),
         Arc::clone(&servers),
         service.clone(),
+        Arc::clone(&control),
         metrics.clone(),
     );
-    tasks.spawn(live.follow(stop.clone()));
+    tasks.spawn(Arc::clone(&live).follow(stop.clone()));
+    tasks.spawn(control.follow(live, stop.clone()));
     tasks.spawn(skills.follow(stop.clone()));
     if let Some(service) = &service {
         tasks.spawn(serve(public_listener, service.served(), metrics.clone(), stop));

@@ -265,7 +265,9 @@ mod tests {
         let first = take(Step::Make, None, NOW).unwrap();
         assert_eq!(Authorities::parse(&first.record().unwrap()).unwrap(), first);
         assert!(matches!(Authorities::parse(b"{}"), Err(AuthorityError::Damaged(_))));
-        let cut = String::from_utf8(first.record().unwrap()).unwrap().replace("PRIVATE KEY-----\\n", "PRIVATE KEY-----\\nAAAA");
+        let cut = String::from_utf8(first.record().unwrap())
+            .unwrap()
+            .replace("PRIVATE KEY-----\\n", "PRIVATE KEY-----\\nAAAA");
         assert!(matches!(Authorities::parse(cut.as_bytes()), Err(AuthorityError::Damaged(_))));
         assert!(!format!("{first:?}").contains("PRIVATE"));
     }

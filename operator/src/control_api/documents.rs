@@ -195,15 +195,8 @@ pub async fn follow(
     let labels = format!("{MANAGED_BY_LABEL}={MANAGED_BY},{DOCUMENT_LABEL}={LIVE_DOCUMENT}");
     let config = watcher::Config::default().timeout(WATCH_SECONDS).labels(&labels).page_size(PAGE);
     let mut stream = Box::pin(watcher(api, config).backoff(WatchBackoff::default()));
-    let (mut failing, mut seen) = (false, HashSet::new());
-    let put = |object: ConfigMap| {
-        if let Some((account, text)) = read(object)
-            && !documents.put(account.clone(), text)
-        {
-            let (namespace, name) = (account.namespace, account.name);
-            warn!(namespace, name, "more than {MAX_DOCUMENTS} live documents: this one comes by its volume alone");
-        }
-    };
+    let mut failing = false;
+    let mut listing = Listing { namespace: namespace.clone(), documents: documents.clone(), seen: HashSet::new() };
     loop {
         let event = tokio::select! {
             () = shutdown.cancelled() => return,
@@ -218,25 +211,10 @@ pub async fn follow(
                 }
                 continue;
             }
-            Some(Ok(watcher::Event::Init)) => seen.clear(),
-            Some(Ok(watcher::Event::InitApply(object))) => {
-                seen.extend(account(&object));
-                put(object);
-            }
-            Some(Ok(watcher::Event::InitDone)) => {
-                for gone in documents.accounts_of(namespace.as_deref()).iter().filter(|a| !seen.contains(a)) {
-                    documents.remove(gone);
-                }
-                seen.clear();
-                if !std::mem::replace(&mut filled, true) {
+            Some(Ok(event)) => {
+                if listing.take(event) && !std::mem::replace(&mut filled, true) {
                     documents.0.write().filling -= 1;
                     health.end(&filling);
-                }
-            }
-            Some(Ok(watcher::Event::Apply(object))) => put(object),
-            Some(Ok(watcher::Event::Delete(object))) => {
-                if let Some(account) = account(&object) {
-                    documents.remove(&account);
                 }
             }
         }
@@ -244,6 +222,49 @@ pub async fn follow(
             info!("the watch of live documents works again");
         }
         metrics.objects.with_label_values(&["live_documents"]).set(i64::try_from(documents.len()).unwrap_or(i64::MAX));
+    }
+}
+
+/// What a watch says, brought to the documents.
+struct Listing {
+    namespace: Option<String>,
+    documents: Documents,
+    /// What the list that is being read has so far.
+    seen: HashSet<Account>,
+}
+
+impl Listing {
+    /// Whether a list is complete with it.
+    fn take(&mut self, event: watcher::Event<ConfigMap>) -> bool {
+        match event {
+            watcher::Event::Init => self.seen.clear(),
+            watcher::Event::InitApply(object) => {
+                self.seen.extend(account(&object));
+                self.put(object);
+            }
+            watcher::Event::InitDone => {
+                // A list tells of what is there; what went while the watch was down has to be worked out.
+                let seen = std::mem::take(&mut self.seen);
+                let known = self.documents.accounts_of(self.namespace.as_deref());
+                known.iter().filter(|a| !seen.contains(a)).for_each(|gone| self.documents.remove(gone));
+                return true;
+            }
+            watcher::Event::Apply(object) => self.put(object),
+            watcher::Event::Delete(object) => {
+                if let Some(account) = account(&object) {
+                    self.documents.remove(&account);
+                }
+            }
+        }
+        false
+    }
+
+    fn put(&self, object: ConfigMap) {
+        let Some((account, text)) = read(object) else { return };
+        if !self.documents.put(account.clone(), text) {
+            let (namespace, name) = (account.namespace, account.name);
+            warn!(namespace, name, "more than {MAX_DOCUMENTS} live documents: this one comes by its volume alone");
+        }
     }
 }
 
@@ -290,5 +311,32 @@ mod tests {
         assert!(document.evolving.contains("menu") && !document.new_skills);
         let broken = Document::new("{".into());
         assert_eq!((broken.bundles.len(), broken.text.as_ref()), (0, b"{".as_slice()));
+    }
+
+    #[test]
+    fn a_list_tells_what_went_while_the_watch_was_down() {
+        let object = |name: &str| -> ConfigMap {
+            serde_json::from_value(
+                json!({"metadata": {"name": name, "namespace": "shop"}, "data": {"live.json": "{}"}}),
+            )
+            .unwrap()
+        };
+        let mut listing =
+            Listing { namespace: Some("shop".into()), documents: Documents::default(), seen: HashSet::new() };
+        listing.documents.put(Account { namespace: "other".into(), name: "x".into() }, "{}".into());
+        for event in [watcher::Event::Apply(object("a-live")), watcher::Event::Apply(object("b-live"))] {
+            assert!(!listing.take(event));
+        }
+        assert_eq!(listing.documents.len(), 3);
+        listing.take(watcher::Event::Apply(object("boot")));
+        assert_eq!(listing.documents.len(), 3, "what is no live document is nothing");
+        listing.take(watcher::Event::Init);
+        listing.take(watcher::Event::InitApply(object("b-live")));
+        assert!(listing.take(watcher::Event::InitDone));
+        let there = |name: &str| listing.documents.follow(&account(name)).is_some();
+        assert!(!there("a") && there("b"));
+        assert_eq!(listing.documents.len(), 2, "other namespaces are other watches' business");
+        listing.take(watcher::Event::Delete(object("b-live")));
+        assert_eq!(listing.documents.len(), 1);
     }
 }

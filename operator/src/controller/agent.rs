@@ -23,7 +23,8 @@ use crate::status::write::Written;
 const CONFIG_PENDING: Duration = Duration::from_secs(5);
 
 /// Conditions that are worth an Event of their own when they become False.
-const WARNED_OF: [&str; 5] = ["TaskStoreReady", "A2AConformant", "AccessEnforced", "PeersFound", "PushDelivered"];
+const WARNED_OF: [&str; 6] =
+    ["TaskStoreReady", "A2AConformant", "AccessEnforced", "PeersFound", "PushDelivered", "ControlConnected"];
 
 /// One look at an Agent.
 pub fn reconcile<'a>(
