@@ -197,7 +197,7 @@ impl Sidecar {
     fn metric(&self, name: &str) -> f64 {
         self.control.status();
         let families = self.registry.gather();
-        families.iter().find(|f| f.name() == name).unwrap().get_metric()[0].get_gauge().value()
+        families.iter().find(|f| f.name() == name).unwrap().get_metric()[0].get_gauge().get_value()
     }
 }
 
