@@ -1,11 +1,10 @@
 //! What Prometheus may scrape of the operator. Labels come from fixed sets.
 
 use prometheus::{
-    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::control_api::keeper;
-use crate::control_api::refused::Refused;
+use crate::control_api;
 
 /// All metrics; cheap to clone.
 #[derive(Clone)]
@@ -41,24 +40,8 @@ pub struct Metrics {
     pub pod_reads: IntCounterVec,
     /// `outrigger_operator_issuer_reads_total{outcome}`
     pub issuer_reads: IntCounterVec,
-    /// `outrigger_operator_control_requests_total{operation,outcome}`
-    pub control_requests: IntCounterVec,
-    /// `outrigger_operator_control_connections_total{outcome}`
-    pub control_connections: IntCounterVec,
-    /// `outrigger_operator_control_streams`
-    pub control_streams: IntGauge,
-    /// `outrigger_operator_control_events_total`
-    pub control_events: IntCounter,
-    /// `outrigger_operator_token_reviews_total{outcome}`
-    pub token_reviews: IntCounterVec,
-    /// `outrigger_operator_bundle_reads_total{outcome}`
-    pub bundle_reads: IntCounterVec,
-    /// `outrigger_operator_authority_reads_total{outcome}`
-    pub authority_reads: IntCounterVec,
-    /// `outrigger_operator_authority_steps_total{step}`
-    pub authority_steps: IntCounterVec,
-    /// `outrigger_operator_authority_not_after_timestamp_seconds`
-    pub authority_not_after: IntGauge,
+    /// Of the control API.
+    pub control: control_api::metrics::Metrics,
 }
 
 impl Metrics {
@@ -75,16 +58,6 @@ impl Metrics {
             registry.register(Box::new(metric.clone()))?;
             Ok(metric)
         };
-        let single = |name: &str, help: &str| -> Result<IntGauge, prometheus::Error> {
-            let metric = IntGauge::new(format!("outrigger_operator_{name}"), help)?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok(metric)
-        };
-        let control_events = IntCounter::new(
-            "outrigger_operator_control_events_total",
-            "Live documents written to the streams of sidecars.",
-        )?;
-        registry.register(Box::new(control_events.clone()))?;
         let leader = IntGauge::new("outrigger_operator_leader", "1 while this replica holds the Lease, else 0.")?;
         registry.register(Box::new(leader.clone()))?;
         let reconcile_seconds = HistogramVec::new(
@@ -136,42 +109,7 @@ impl Metrics {
                 "Reads of the cluster's token issuer and its keys, by outcome (ok, error).",
                 &["outcome"],
             )?,
-            control_requests: counter(
-                "control_requests_total",
-                "Requests of sidecars, by operation (live, watch, bundle, proposal, other) and outcome (ok, not_modified, or why it was refused).",
-                &["operation", "outcome"],
-            )?,
-            control_connections: counter(
-                "control_connections_total",
-                "Connections of sidecars, by outcome (ok, no_handshake, refused).",
-                &["outcome"],
-            )?,
-            control_streams: single("control_streams", "Streams of live documents that are open at this replica.")?,
-            control_events,
-            token_reviews: counter(
-                "token_reviews_total",
-                "Questions to the API server whose token it is, by outcome (ok, refused, error).",
-                &["outcome"],
-            )?,
-            bundle_reads: counter(
-                "bundle_reads_total",
-                "Bundles of skills for sidecars, by outcome (kept, read, error).",
-                &["outcome"],
-            )?,
-            authority_reads: counter(
-                "authority_reads_total",
-                "Readings of the authority of the control API, by outcome (ok, forbidden, conflict, unavailable, damaged).",
-                &["outcome"],
-            )?,
-            authority_steps: counter(
-                "authority_steps_total",
-                "Changes of the authority of the control API, by step (made, announced, switched, dropped).",
-                &["step"],
-            )?,
-            authority_not_after: single(
-                "authority_not_after_timestamp_seconds",
-                "End of the authority that signs the certificates of the control API, in Unix time.",
-            )?,
+            control: control_api::metrics::Metrics::register(&registry)?,
             registry,
         };
         // A counter that does not exist yet cannot be alerted on.
@@ -198,23 +136,6 @@ impl Metrics {
             metrics.pod_reads.with_label_values(&[outcome]);
             metrics.issuer_reads.with_label_values(&[outcome]);
         }
-        for operation in ["live", "watch", "bundle", "proposal"] {
-            for outcome in ["ok"].into_iter().chain(Refused::LABELS) {
-                metrics.control_requests.with_label_values(&[operation, outcome]);
-            }
-        }
-        for outcome in ["ok", "no_handshake", "refused"] {
-            metrics.control_connections.with_label_values(&[outcome]);
-        }
-        for outcome in ["ok", "refused", "error"] {
-            metrics.token_reviews.with_label_values(&[outcome]);
-        }
-        for outcome in ["kept", "read", "error"] {
-            metrics.bundle_reads.with_label_values(&[outcome]);
-        }
-        let (outcomes, steps) = keeper::labels();
-        outcomes.for_each(|outcome| drop(metrics.authority_reads.with_label_values(&[outcome])));
-        steps.for_each(|step| drop(metrics.authority_steps.with_label_values(&[step])));
         for kind in ["Normal", "Warning", "failed"] {
             metrics.events.with_label_values(&[kind]);
         }

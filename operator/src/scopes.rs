@@ -118,24 +118,27 @@ impl Scopes {
 
     /// Has everything looked at that has pods of its own; waits while a queue is full. A closed queue means shutdown.
     pub async fn tell_all(&self) {
-        for (agents, servers, all, standalone) in self.with_pods() {
-            for agent in all {
-                let _closed = agents.send(agent).await.is_err();
+        for (queue, agents) in self.all_agents() {
+            for agent in agents {
+                let _closed = queue.send(agent).await.is_err();
             }
-            for server in standalone {
-                let _closed = servers.send(server).await.is_err();
+        }
+        for (queue, servers) in self.all_standalone() {
+            for server in servers {
+                let _closed = queue.send(server).await.is_err();
             }
         }
     }
 
-    fn with_pods(&self) -> Vec<(mpsc::Sender<Key>, mpsc::Sender<ServerKey>, Vec<Key>, Vec<ServerKey>)> {
+    fn all_agents(&self) -> Vec<(mpsc::Sender<Key>, Vec<Key>)> {
+        let keys = |s: &Scope| s.agents.state().iter().map(|a| a.to_object_ref(())).collect();
+        self.0.read().iter().map(|s| (s.agent_queue.clone(), keys(s))).collect()
+    }
+
+    fn all_standalone(&self) -> Vec<(mpsc::Sender<ServerKey>, Vec<ServerKey>)> {
         let standalone = |s: &Guarded<MCPServer>| s.0.as_ref().is_ok_and(|s| place(&s.spec) == Place::Standalone);
-        let of = |scope: &Scope| {
-            let agents = scope.agents.state().iter().map(|a| a.to_object_ref(())).collect();
-            let servers = scope.servers.state_filter(standalone).iter().map(|s| s.to_object_ref(())).collect();
-            (scope.agent_queue.clone(), scope.server_queue.clone(), agents, servers)
-        };
-        self.0.read().iter().map(of).collect()
+        let keys = |s: &Scope| s.servers.state_filter(standalone).iter().map(|s| s.to_object_ref(())).collect();
+        self.0.read().iter().map(|s| (s.server_queue.clone(), keys(s))).collect()
     }
 
     /// Has the Agents looked at that name this one as a peer. One that is told too late, as its queue is full, has its

@@ -77,7 +77,7 @@ async fn replica(server: &Server, leads: bool, clock: fn() -> i64, documents: Do
     tokio::spawn(keeper.run(shutdown.clone()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let served = Served {
+    let parts = Served {
         reviewer: Reviewer::new(server.client(), metrics.clone(), now),
         documents: documents.clone(),
         bundles: Bundles::new(server.client(), metrics.clone()),
@@ -86,7 +86,7 @@ async fn replica(server: &Server, leads: bool, clock: fn() -> i64, documents: Do
         shutdown: shutdown.clone(),
         clock: now,
     };
-    let router = routes::router(Arc::new(served));
+    let router = routes::router(Arc::new(parts));
     tokio::spawn(serve::serve(listener, tls::config(certificates).unwrap(), router, metrics.clone(), shutdown.clone()));
     Replica { address, documents, plane, leading, metrics, shutdown }
 }
@@ -153,7 +153,7 @@ impl Replica {
 
     /// Status and reason of a refusal, and that it is counted.
     async fn refused(&self, path: &str, token: &str, operation: &str, label: &str) -> (u16, String) {
-        let counter = self.metrics.control_requests.with_label_values(&[operation, label]);
+        let counter = self.metrics.control.requests.with_label_values(&[operation, label]);
         let before = counter.get();
         let (status, body) = self.get(path, token).await;
         assert_eq!(counter.get(), before + 1, "{operation} {label}");
@@ -258,7 +258,7 @@ async fn a_stream_tells_of_changes_over_both_versions_of_http() {
         .body(Full::<Bytes>::default())
         .unwrap();
     let mut second = sender.send_request(request).await.unwrap();
-    until("both streams are open", || replica.metrics.control_streams.get() == 2).await;
+    until("both streams are open", || replica.metrics.control.streams.get() == 2).await;
 
     let mut text = read_until(first.body_mut(), "data: {}\n\n").await;
     assert!(text.contains("event: live\n"), "{text}");
@@ -270,7 +270,7 @@ async fn a_stream_tells_of_changes_over_both_versions_of_http() {
     // An Agent that is deleted, and an operator that goes, end the streams.
     replica.documents.remove(&account("seller"));
     while first.body_mut().frame().await.is_some_and(|f| f.is_ok()) {}
-    until("the streams are closed", || replica.metrics.control_streams.get() == 0).await;
+    until("the streams are closed", || replica.metrics.control.streams.get() == 0).await;
 }
 
 async fn read_until(body: &mut Incoming, end: &str) -> String {
@@ -439,13 +439,13 @@ async fn an_authority_is_changed_without_a_moment_in_which_nobody_can_connect() 
     let bundle = STANDARD.decode(secret["data"]["ca.crt"].as_str().unwrap()).unwrap();
     assert_eq!(bundle, trusted[3].as_bytes());
     for step in ["made", "announced", "switched", "dropped"] {
-        assert_eq!(first.metrics.authority_steps.with_label_values(&[step]).get(), 1, "{step}");
-        assert_eq!(second.metrics.authority_steps.with_label_values(&[step]).get(), 0, "{step}");
+        assert_eq!(first.metrics.control.authority_steps.with_label_values(&[step]).get(), 1, "{step}");
+        assert_eq!(second.metrics.control.authority_steps.with_label_values(&[step]).get(), 0, "{step}");
     }
     // A leader that nothing is due for writes nothing.
-    let before = first.metrics.authority_reads.with_label_values(&["ok"]).get();
+    let before = first.metrics.control.authority_reads.with_label_values(&["ok"]).get();
     first.leading.send_replace(true);
-    until("it looked", || first.metrics.authority_reads.with_label_values(&["ok"]).get() > before).await;
+    until("it looked", || first.metrics.control.authority_reads.with_label_values(&["ok"]).get() > before).await;
     assert_eq!(writes(&server), 0);
 }
 
@@ -454,7 +454,7 @@ async fn a_leader_without_the_right_says_so_and_goes_on_trying() {
     let server = Server::default();
     server.refuse("/secrets/", 403, "secrets is forbidden");
     let replica = replica(&server, true, now, Documents::default()).await;
-    let forbidden = replica.metrics.authority_reads.with_label_values(&["forbidden"]);
+    let forbidden = replica.metrics.control.authority_reads.with_label_values(&["forbidden"]);
     until("it is told", || forbidden.get() > 0).await;
     assert_eq!(replica.plane.get(), None);
     server.accept_all();

@@ -234,9 +234,8 @@ fn files(boot: &outrigger_protocol::config::Boot, live: &outrigger_protocol::con
     use outrigger_protocol::config::{IDENTITY_FILE, Reach, Store};
     let mut paths = vec![IDENTITY_FILE.to_owned()];
     for server in &boot.servers {
-        match &server.reach {
-            Reach::Remote { headers_dir, ca_file, .. } => paths.extend(headers_dir.iter().chain(ca_file).cloned()),
-            _ => {}
+        if let Reach::Remote { headers_dir, ca_file, .. } = &server.reach {
+            paths.extend(headers_dir.iter().chain(ca_file).cloned());
         }
     }
     match &boot.store {

@@ -140,17 +140,17 @@ impl LiveConfig {
     pub fn offer(&self, bytes: &[u8]) {
         let new = sha256(bytes);
         if self.status.lock().digest == new {
-            return self.accepted(new, None);
+            return self.accepted(&new, None);
         }
         match parse(bytes, self.wants_card) {
-            Ok(live) => self.accepted(new, Some(live)),
+            Ok(live) => self.accepted(&new, Some(live)),
             Err(e) => self.refuse(None, &e.to_string()),
         }
     }
 
     /// A good document; without one it is that in force again.
-    fn accepted(&self, digest: String, live: Option<Live>) {
-        let before = std::mem::replace(&mut *self.status.lock(), ConfigStatus { digest: digest.clone(), error: None });
+    fn accepted(&self, digest: &str, live: Option<Live>) {
+        let before = std::mem::replace(&mut *self.status.lock(), ConfigStatus { digest: digest.into(), error: None });
         if before.error.is_some() || live.is_some() {
             self.metrics.config_refused.set(0);
         }
@@ -175,14 +175,14 @@ impl LiveConfig {
         if self.seen.lock().as_ref() == Some(&new) {
             let is_in_force = self.status.lock().digest == new;
             if is_in_force {
-                self.accepted(new, None);
+                self.accepted(&new, None);
             }
             return;
         }
         match parse(&bytes, self.wants_card) {
             Ok(live) => {
                 *self.seen.lock() = Some(new.clone());
-                self.accepted(new, Some(live));
+                self.accepted(&new, Some(live));
             }
             Err(e) => self.refuse(Some(new), &e.to_string()),
         }

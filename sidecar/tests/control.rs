@@ -1,6 +1,6 @@
 //! The way to the operator, against a control API of the test's own: restarts, outages, other certificates.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 
 mod outbound_support;
 
@@ -194,10 +194,11 @@ impl Sidecar {
         self.config.reload();
     }
 
-    fn metric(&self, name: &str) -> f64 {
+    /// A gauge, rounded.
+    fn metric(&self, name: &str) -> u64 {
         self.control.status();
         let families = self.registry.gather();
-        families.iter().find(|f| f.name() == name).unwrap().get_metric()[0].get_gauge().get_value()
+        families.iter().find(|f| f.name() == name).unwrap().get_metric()[0].get_gauge().get_value().round() as u64
     }
 }
 
@@ -213,7 +214,7 @@ async fn changes_come_over_the_stream_and_the_volume_does_not_count_meanwhile() 
     let first = document(1024, port, &ca.pem);
     let sidecar = sidecar(&first, PAUSES);
     until("it is connected", || sidecar.connected()).await;
-    assert_eq!(sidecar.metric("outrigger_control_connected"), 1.0);
+    assert_eq!(sidecar.metric("outrigger_control_connected"), 1);
     let head = operator.lock().seen[0].clone();
     assert_eq!(head, ("/v1/watch".into(), "Bearer first".into(), sha256(first.as_bytes())));
 
@@ -244,7 +245,7 @@ async fn an_operator_that_is_away_costs_freshness_alone() {
 
     drop(process);
     until("the loss is noticed", || !sidecar.connected()).await;
-    assert_eq!(sidecar.metric("outrigger_control_connected"), 0.0);
+    assert_eq!(sidecar.metric("outrigger_control_connected"), 0);
     sidecar.config.reload();
     assert_eq!(sidecar.in_force(), 2048, "the volume has what it had before the loss");
     assert!(sidecar.control.status().part.ready, "a short absence is no fault");
@@ -353,7 +354,7 @@ async fn an_absence_that_lasts_is_told() {
     assert_eq!((status.connected, status.part.ready), (false, false));
     assert_eq!(status.part.reason, "ControlUnreachable");
     assert!(status.stale_seconds >= 60);
-    assert!(sidecar.metric("outrigger_control_stale_seconds") >= 60.0);
+    assert!(sidecar.metric("outrigger_control_stale_seconds") >= 60);
 }
 
 #[tokio::test]

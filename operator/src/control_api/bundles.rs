@@ -103,7 +103,7 @@ impl Bundles {
     /// The bytes of a bundle of a namespace.
     pub async fn get(&self, namespace: &str, digest: &str, bundle: &Bundle) -> Result<Bytes, Refused> {
         let key = (namespace.to_owned(), bundle.revision.clone(), digest.to_owned());
-        let count = |outcome: &str| self.metrics.bundle_reads.with_label_values(&[outcome]).inc();
+        let count = |outcome: &str| self.metrics.control.bundle_reads.with_label_values(&[outcome]).inc();
         if let Some(bytes) = self.kept.lock().get(&key) {
             count("kept");
             return Ok(bytes);

@@ -155,7 +155,7 @@ impl Keeper {
             let looked = tokio::time::timeout(TIMEOUT, self.look(leads)).await.unwrap_or(Err(KeepError::Timeout));
             let used = looked.and_then(|found| self.put_to_use(found, &mut known, &mut renew));
             let outcome = used.as_ref().map_or_else(KeepError::label, |()| "ok");
-            self.metrics.authority_reads.with_label_values(&[outcome]).inc();
+            self.metrics.control.authority_reads.with_label_values(&[outcome]).inc();
             match used {
                 Ok(()) => failing = false,
                 Err(error) => {
@@ -191,7 +191,7 @@ impl Keeper {
         let Some(step) = authority::due(found.as_ref(), now) else { return Ok(found) };
         let new = authority::take(step, found, now)?;
         self.write(&api, secret.as_ref(), &new).await?;
-        self.metrics.authority_steps.with_label_values(&[step.as_str()]).inc();
+        self.metrics.control.authority_steps.with_label_values(&[step.as_str()]).inc();
         info!(step = step.as_str(), "the authority of the control API changed");
         Ok(Some(new))
     }
@@ -235,7 +235,7 @@ impl Keeper {
             *renew = serving.renew;
             self.certificates.put(serving)?;
         }
-        self.metrics.authority_not_after.set(found.not_after());
+        self.metrics.control.authority_not_after.set(found.not_after());
         self.plane.put(ControlPlane { url: self.place.url(), ca: found.bundle() });
         *known = Some(found);
         self.health.end(WAITING);

@@ -8,6 +8,7 @@ pub mod authority;
 pub mod bundles;
 pub mod documents;
 pub mod keeper;
+pub mod metrics;
 pub mod refused;
 pub mod review;
 pub mod routes;

@@ -179,7 +179,7 @@ impl Reviewer {
             Err(Refused::Unavailable(_) | Refused::Busy) => ("error", AWAY_FOR),
             Err(_) => ("refused", BAD_FOR),
         };
-        self.metrics.token_reviews.with_label_values(&[outcome]).inc();
+        self.metrics.control.token_reviews.with_label_values(&[outcome]).inc();
         (verdict, Instant::now() + lasts)
     }
 

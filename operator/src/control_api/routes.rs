@@ -118,7 +118,8 @@ async fn propose(State(served): State<Arc<Served>>, request: Request) -> Respons
         let proposal: Proposal = serde_json::from_slice(&body)
             .map_err(|e| Refused::Malformed(format!("the proposal does not parse: {e}")))?;
         let is_new = proposal.base_digest.is_empty();
-        if !document.evolving.contains(&proposal.skill) && !(is_new && document.new_skills) {
+        let may = document.evolving.contains(&proposal.skill) || (is_new && document.new_skills);
+        if !may {
             let skill = &proposal.skill;
             return Err(Refused::EvolutionDisabled(if is_new {
                 format!("this agent may not propose the new skill {skill}")
@@ -153,7 +154,7 @@ impl Served {
             Ok(_) => "ok",
             Err(refused) => refused.label(),
         };
-        self.metrics.control_requests.with_label_values(&[operation, outcome]).inc();
+        self.metrics.control.requests.with_label_values(&[operation, outcome]).inc();
         match answer {
             Ok(response) => response,
             Err(refused) => {

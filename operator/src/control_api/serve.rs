@@ -68,7 +68,7 @@ pub async fn serve(
             }
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            metrics.control_connections.with_label_values(&["refused"]).inc();
+            metrics.control.connections.with_label_values(&["refused"]).inc();
             continue;
         };
         let _ = stream.set_nodelay(true);
@@ -77,7 +77,7 @@ pub async fn serve(
         let (metrics, shutdown) = (metrics.clone(), shutdown.clone());
         tokio::spawn(async move {
             let _place = place;
-            let count = |outcome: &str| metrics.control_connections.with_label_values(&[outcome]).inc();
+            let count = |outcome: &str| metrics.control.connections.with_label_values(&[outcome]).inc();
             let shaken = tokio::select! {
                 shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)) => shaken,
                 () = shutdown.cancelled() => return,

@@ -57,7 +57,7 @@ impl Drop for Open {
                 counts.by_account.remove(&self.account);
             }
         }
-        self.streams.metrics.control_streams.dec();
+        self.streams.metrics.control.streams.dec();
     }
 }
 
@@ -79,7 +79,7 @@ impl Streams {
         }
         *own += 1;
         counts.all += 1;
-        self.metrics.control_streams.inc();
+        self.metrics.control.streams.inc();
         Ok(Open { streams: self.clone(), account: Arc::clone(account) })
     }
 }
@@ -151,7 +151,7 @@ impl Stream {
             if document.etag != self.last {
                 self.last.clone_from(&document.etag);
                 event(&document, &mut self.pending);
-                self.open.streams.metrics.control_events.inc();
+                self.open.streams.metrics.control.events.inc();
             }
         }
     }
@@ -256,6 +256,6 @@ mod tests {
         drop(held);
         let counts = streams.counts.lock();
         assert_eq!((counts.all, counts.by_account.len()), (0, 0));
-        assert_eq!(streams.metrics.control_streams.get(), 0);
+        assert_eq!(streams.metrics.control.streams.get(), 0);
     }
 }
