@@ -7,6 +7,7 @@ pub mod modern;
 pub mod open;
 pub mod refuse;
 pub mod reply;
+pub mod trace;
 
 use std::sync::Arc;
 
@@ -131,6 +132,11 @@ async fn post(server: &Arc<Server>, caller: &Caller, request: HttpRequest) -> Re
         let message = "accept application/json, text/event-stream, or both";
         return Err(refuse("accept", StatusCode::NOT_ACCEPTABLE, id, message));
     }
+    let traced = trace::traced(headers, &envelope);
+    let envelope = match &traced {
+        Some(text) => Envelope::parse(text, usize::MAX).unwrap_or(envelope),
+        None => envelope,
+    };
     match era(headers, &envelope).map_err(|fault| faulty(&fault, id))? {
         Class::Legacy => legacy::post(&inbound, &envelope).await,
         Class::Modern(call) => modern::post(&inbound, &envelope, &call).await,
