@@ -13,6 +13,8 @@
 //! );
 //! ```
 
+use std::fmt::Write as _;
+
 use super::object::{Edits, Object, quoted};
 use crate::jsonrpc::Envelope;
 
@@ -27,7 +29,7 @@ pub fn traced(request: &Envelope<'_>, parent: &str, state: Option<&str>) -> Opti
     let params = Object::read(request.params?)?;
     let mut members = format!("\"{PARENT}\":{}", quoted(parent));
     if let Some(state) = state {
-        members.push_str(&format!(",\"{STATE}\":{}", quoted(state)));
+        let _ = write!(members, ",\"{STATE}\":{}", quoted(state));
     }
     let mut edits = Edits::default();
     match params.get("_meta") {
@@ -42,12 +44,6 @@ pub fn traced(request: &Envelope<'_>, parent: &str, state: Option<&str>) -> Opti
         }
     }
     Some(edits.apply(request.text))
-}
-
-/// The `traceparent` in a request's `_meta`; empty when there is none.
-pub fn parent(request: &Envelope<'_>) -> String {
-    let meta = request.params.and_then(Object::read).and_then(|p| p.get("_meta"));
-    meta.and_then(Object::read).and_then(|m| m.text(PARENT).map(std::borrow::Cow::into_owned)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -78,9 +74,6 @@ mod tests {
             let text = request(params);
             let line = traced(&Envelope::parse(&text, 64).unwrap(), "p", state).map(|l| String::from_utf8(l).unwrap());
             assert_eq!(line, want.map(request), "{params}");
-            if let Some(line) = line {
-                assert_eq!(parent(&Envelope::parse(&line, 64).unwrap()), "p");
-            }
         }
     }
 }
