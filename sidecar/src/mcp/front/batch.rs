@@ -62,7 +62,7 @@ pub async fn post(inbound: &Inbound<'_>, text: &str) -> Result<Response, Refusal
         let (tx, mut rx) = outlet();
         let id: Box<str> = envelope.id.map_or("null", |i| i.raw).into();
         // Whatever else a call has to say goes to the session's stream.
-        if let Err(error) = legacy::call(server, &session, envelope, tx, false).await {
+        if let Err(error) = legacy::call(inbound, &session, envelope, tx, false).await {
             return Ok(reply::failure(&error, server.name(), Some(&id)));
         }
         waiting.push(async move {
