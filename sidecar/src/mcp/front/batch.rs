@@ -65,7 +65,7 @@ pub async fn post(inbound: &Inbound<'_>, text: &str) -> Result<Response, Refusal
         let traced = traced.as_ref().and_then(|text| Envelope::parse(text, usize::MAX).ok());
         let envelope = traced.as_ref().unwrap_or(envelope);
         // Whatever else a call has to say goes to the session's stream.
-        if let Err(error) = legacy::call(server, &session, envelope, tx, false).await {
+        if let Err(error) = legacy::call(inbound, &session, envelope, tx, false).await {
             return Ok(reply::failure(&error, server.name(), Some(&id)));
         }
         waiting.push(async move {

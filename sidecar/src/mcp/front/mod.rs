@@ -16,6 +16,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderMap, Method, StatusCode};
+use outrigger_protocol::config::Filter;
 use outrigger_protocol::jsonrpc::scan::Malformed;
 use outrigger_protocol::jsonrpc::{Envelope, PARSE_ERROR};
 use outrigger_protocol::mcp::era::{Class, Headers, classify};
@@ -40,16 +41,32 @@ pub struct Params {
 
 /// Who calls, as far as it is known: one agent's container, or a sidecar that has proven itself.
 #[derive(Clone, Debug)]
-pub struct Caller(Arc<str>);
+pub struct Caller {
+    name: Arc<str>,
+    filter: Option<Arc<Filter>>,
+}
 
 impl Caller {
     fn of(extensions: &Extensions) -> Self {
-        Self(extensions.get::<Proven>().map_or_else(|| Arc::from("pod"), |c| Arc::clone(&c.subject)))
+        match extensions.get::<Proven>() {
+            Some(proven) => Self { name: Arc::clone(&proven.subject), filter: Some(Arc::clone(&proven.filter)) },
+            None => Self { name: Arc::from("pod"), filter: None },
+        }
     }
 
     /// The name that what is sealed for it is sealed with.
     pub fn name(&self) -> &str {
-        &self.0
+        &self.name
+    }
+
+    /// The same name, to keep.
+    pub fn shared_name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// What it may use beside what the server's policy says.
+    pub fn filter(&self) -> Option<Arc<Filter>> {
+        self.filter.clone()
     }
 }
 

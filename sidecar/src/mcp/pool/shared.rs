@@ -11,6 +11,7 @@ use crate::drain::Drain;
 use crate::mcp::client::Audience;
 use crate::mcp::error::Error;
 use crate::mcp::metrics::Metrics;
+use crate::mcp::policy::Policy;
 use crate::mcp::seal::Seal;
 use crate::mcp::timing::Timing;
 use crate::mcp::wire_http::Upstream;
@@ -31,6 +32,8 @@ pub struct Shared {
     pub listeners: Audience,
     /// What connections to a server over HTTP share, once there is one.
     pub upstream: OnceLock<Arc<Upstream>>,
+    /// What callers may do with its tools.
+    pub policy: Policy,
 }
 
 impl Shared {
