@@ -191,6 +191,75 @@ async fn descriptions_are_cut() {
     }
 }
 
+#[tokio::test]
+async fn who_says_that_a_call_goes_on_is_counted_all_the_same() {
+    let rules = ToolPolicy { max_per_minute: Some(1), ..ToolPolicy::default() };
+    let rig = rig(&[], Sharing::Auto, rules).await;
+    let session = rig.open(&initialize("2025-11-25", json!({}))).await;
+    assert!(rig.pid(&session).await > 0);
+    let params = json!({"name": "pid", "arguments": {}, "requestState": "mine", "inputResponses": {}});
+    let old = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
+    for answer in [rig.post(Some(&session), old).await, rig.modern("tools/call", params).await] {
+        let answer = answer.last().await;
+        assert_eq!(answer["result"]["_meta"]["outrigger.dev/reason"], "RateLimited", "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn headers_that_repeat_arguments_say_what_the_arguments_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tools.json");
+    let properties =
+        json!({"region": {"type": "string", "x-mcp-header": "Region"}, "n": {"type": "integer", "x-mcp-header": "N"}});
+    write(&file, &json!([{"name": "line", "inputSchema": {"type": "object", "properties": properties}}]));
+    for era in ["legacy", "modern"] {
+        let args = ["--era", era, "--tools", file.to_str().unwrap()];
+        let rig = rig(&args, Sharing::Auto, ToolPolicy::default()).await;
+        let region = |value: &'static str| ("mcp-param-region", value);
+        for (headers, arguments, why) in [
+            (vec![region("eu")], json!({"region": "eu"}), None),
+            (vec![region("=?base64?w6k=?=")], json!({"region": "\u{e9}"}), None),
+            (vec![("mcp-param-n", "7")], json!({"n": 7}), None),
+            (vec![], json!({}), None),
+            (vec![("mcp-param-other", "x")], json!({}), None),
+            (vec![], json!({"region": "eu"}), Some("mcp-param-region is missing")),
+            (vec![region("us")], json!({"region": "eu"}), Some("mcp-param-region is \"us\"")),
+            (vec![region("eu"), region("eu")], json!({"region": "eu"}), Some("mcp-param-region stands twice")),
+            (vec![region("eu")], json!({}), Some("does not have")),
+        ] {
+            let mut sent = vec![
+                ("content-type", "application/json"),
+                ("mcp-protocol-version", "2026-07-28"),
+                ("mcp-method", "tools/call"),
+                ("mcp-name", "line"),
+            ];
+            sent.extend(headers);
+            let body = modern(1, "tools/call", json!({"name": "line", "arguments": arguments}));
+            let reply = rig.http("POST", &sent, body).await;
+            let status = reply.status;
+            let answer = reply.last().await;
+            match why {
+                None => assert!(answer["result"].is_object(), "{era} {answer}"),
+                Some(why) => {
+                    assert_eq!(
+                        (status, &answer["error"]["code"]),
+                        (StatusCode::BAD_REQUEST, &json!(-32020)),
+                        "{answer}"
+                    );
+                    assert!(answer["error"]["message"].as_str().unwrap().contains(why), "{era} {answer}");
+                }
+            }
+        }
+        let refused = [("reason", "header_mismatch")];
+        assert!((rig.metric("outrigger_mcp_tool_calls_refused_total", &refused) - 4.0).abs() < 0.1);
+        // Clients with a handshake have no such headers.
+        if era == "legacy" {
+            let session = rig.open(&initialize("2025-11-25", json!({}))).await;
+            assert!(rig.call(&session, "line", json!({"region": "eu"})).await["result"].is_object());
+        }
+    }
+}
+
 fn write(file: &Path, tools: &Value) {
     let new = file.with_extension("new");
     std::fs::write(&new, tools.to_string()).unwrap();

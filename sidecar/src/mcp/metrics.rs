@@ -44,7 +44,8 @@ pub struct Metrics {
     pub uses: IntGaugeVec,
     /// By server, tool (`other` for what is not among its first 128) and outcome (as of requests, `abandoned`, or why it was refused).
     pub tool_calls: IntCounterVec,
-    /// By server and reason (`not_allowed`, `drifted`, `ambiguous`, `arguments_too_large`, `rate_limited`, `too_many_calls`).
+    /// By server and reason (`not_allowed`, `drifted`, `ambiguous`, `arguments_too_large`, `rate_limited`, `too_many_calls`,
+    /// `header_mismatch`).
     pub refused: IntCounterVec,
     /// By server and kind (`changed`, `new`).
     pub drift: IntCounterVec,

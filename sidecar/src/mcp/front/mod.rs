@@ -109,7 +109,7 @@ async fn route(servers: &Servers, name: &str, request: HttpRequest) -> Result<Re
     match *request.method() {
         Method::POST => post(server, &caller, request).await,
         // There are no streams and sessions without a handshake.
-        Method::GET | Method::DELETE if modern(headers) => {
+        Method::GET | Method::DELETE if modern_headers(headers) => {
             Err(refuse("method", StatusCode::METHOD_NOT_ALLOWED, None, "this revision uses POST alone"))
         }
         Method::GET => legacy::get(server, &caller, headers),
@@ -118,7 +118,8 @@ async fn route(servers: &Servers, name: &str, request: HttpRequest) -> Result<Re
     }
 }
 
-fn modern(headers: &HeaderMap) -> bool {
+/// Whether a request names a stateless revision.
+pub fn modern_headers(headers: &HeaderMap) -> bool {
     headers.get(REVISION_HEADER).and_then(|r| r.to_str().ok()).is_some_and(is_modern_revision)
 }
 

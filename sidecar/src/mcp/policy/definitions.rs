@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use outrigger_protocol::jsonrpc::{Slice, member};
+use outrigger_protocol::mcp::annotation::{self, Param};
 use outrigger_protocol::mcp::pin::{self, Pinned};
 use parking_lot::Mutex;
 
@@ -15,12 +17,17 @@ pub struct Definition {
     pub name: String,
     /// SHA-256 of the definition in the form of RFC 8785, hex; `None` when it has no such form.
     pub digest: Option<String>,
+    /// The arguments that stateless clients repeat in headers; none when its schema names them in a way that clients
+    /// must not follow.
+    pub params: Vec<Param>,
 }
 
 impl Definition {
     /// Of a raw definition.
     pub fn of(name: &str, raw: &str) -> Self {
-        Self { name: name.into(), digest: pin::digest(raw).ok() }
+        let schema = member(Slice { raw, at: 0 }, "inputSchema");
+        let params = schema.and_then(|s| annotation::params(s.raw).ok()).unwrap_or_default();
+        Self { name: name.into(), digest: pin::digest(raw).ok(), params }
     }
 
     /// How it stands to the pins of its server.

@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use outrigger_protocol::config::{Drift, ToolPolicy};
 use outrigger_protocol::jsonrpc::{Envelope, INVALID_PARAMS, Slice, member, string};
+use outrigger_protocol::mcp::annotation::{Mismatch, check};
 use outrigger_protocol::mcp::filter::passes_all;
+use outrigger_protocol::mcp::header::Header;
 use outrigger_protocol::mcp::listing::List;
 use outrigger_protocol::mcp::object::Object;
+use outrigger_protocol::mcp::{HEADER_MISMATCH, PARAM_HEADER_PREFIX};
 use serde_json::json;
 
 use super::audit::Ticket;
-use super::definitions::Known;
+use super::definitions::{Definition, Known};
 use super::{Policy, View};
-use crate::mcp::front::Inbound;
+use crate::mcp::front::{Inbound, modern_headers};
 use crate::mcp::outlet::{Answer, Edit};
 use crate::mcp::pool::{Server, health};
 
@@ -20,6 +23,8 @@ use crate::mcp::pool::{Server, health};
 const REASON: &str = "outrigger.dev/reason";
 /// `_meta` key of when it may be made again, in milliseconds from now.
 const RETRY_AFTER: &str = "outrigger.dev/retryAfterMs";
+/// The reason of a call whose headers are not as its arguments.
+const MISMATCH: &str = "header_mismatch";
 /// Longest `traceparent` (W3C Trace Context, version 00).
 const TRACEPARENT: usize = 55;
 
@@ -119,9 +124,8 @@ async fn call(inbound: &Inbound<'_>, envelope: &Envelope<'_>) -> Gate {
     let mut ticket = Ticket::new(server, &tool, inbound.caller.shared_name(), arguments, &trace);
     let view = policy.view(inbound.caller.filter());
     if !view.is_open(server.name()) {
-        let again = asked.as_ref().is_some_and(|p| p.get("requestState").is_some());
         let verdict = match once(asked.as_ref()) {
-            Ok(()) => admit(server, policy, &view, &tool, arguments, again).await,
+            Ok(()) => admit(server, policy, &view, &tool, arguments).await,
             Err(refused) => Err(refused),
         };
         match verdict {
@@ -132,6 +136,12 @@ async fn call(inbound: &Inbound<'_>, envelope: &Envelope<'_>) -> Gate {
                 return Gate::Answered(refused.answer(id, &tool));
             }
         }
+    }
+    if let Err(mismatch) = repeats(inbound, policy, &tool, asked.as_ref().and_then(|p| p.get("arguments"))).await {
+        policy.refused(MISMATCH);
+        ticket.refused(MISMATCH);
+        let body = mismatch.response(id.unwrap_or("null")).into();
+        return Gate::Answered(Answer { body, failure: None, code: Some(HEADER_MISMATCH.into()) });
     }
     Gate::Edited(Edit::new(move |answer| {
         ticket.answered(&answer);
@@ -146,15 +156,14 @@ fn once(params: Option<&Object<'_>>) -> Result<(), Refused> {
     if twice("name") || twice("arguments") { Err(Refused::Ambiguous) } else { Ok(()) }
 }
 
-/// Whether a call may be made; `Ok(true)` when it has taken a place among those in flight. `again`: it goes on with one
-/// that was let through.
+/// Whether a call may be made; `Ok(true)` when it has taken a place among those in flight. Each round of a call counts:
+/// whether it goes on with one that was let through is the client's word alone.
 async fn admit(
     server: &Arc<Server>,
     policy: &Policy,
     view: &View,
     tool: &str,
     arguments: &str,
-    again: bool,
 ) -> Result<bool, Refused> {
     if !passes_all(view.filters(server.name()), tool) {
         return Err(Refused::NotAllowed);
@@ -175,7 +184,7 @@ async fn admit(
         *running.entry(Arc::clone(&tool)).or_default() += 1;
     }
     let holds = rules.max_concurrent.is_some();
-    if let Some(most) = rules.max_per_minute.filter(|_| !again)
+    if let Some(most) = rules.max_per_minute
         && let Err(wait) = policy.rates.take(&tool, f64::from(most) / 60.0, most)
     {
         if holds {
@@ -197,8 +206,13 @@ pub(super) fn release(policy: &Policy, tool: &Arc<str>) {
     }
 }
 
-/// Whether a tool is what was pinned, as far as its server says; it is asked when that is not known.
+/// Whether a tool is what was pinned, as far as its server says.
 async fn as_pinned(server: &Arc<Server>, policy: &Policy, rules: &ToolPolicy, tool: &str) -> bool {
+    definition(server, policy, tool).await.is_some_and(|d| !d.standing(&rules.pins).drifted())
+}
+
+/// What the server says of a tool; it is asked when that is not known. `None` when there is none or it does not say.
+async fn definition(server: &Arc<Server>, policy: &Policy, tool: &str) -> Option<Definition> {
     let definitions = &policy.definitions;
     let mut known = definitions.get(tool);
     if matches!(known, Known::Unknown) {
@@ -212,17 +226,37 @@ async fn as_pinned(server: &Arc<Server>, policy: &Policy, rules: &ToolPolicy, to
         }
     }
     match known {
-        Known::As(definition) => !definition.standing(&rules.pins).drifted(),
-        Known::Absent | Known::Unknown => false,
+        Known::As(definition) => Some(definition),
+        Known::Absent | Known::Unknown => None,
     }
 }
 
-/// The trace that a request belongs to, as far as it says.
-fn trace(inbound: &Inbound<'_>, params: Slice<'_>) -> String {
-    let header = inbound.headers.get("traceparent").and_then(|t| t.to_str().ok()).map(str::to_owned);
-    let in_meta = || {
-        let raw = member(member(params, "_meta")?, "traceparent")?.raw;
-        string(raw).map(std::borrow::Cow::into_owned)
+/// Holds the headers of a stateless client that repeat arguments against them (2026-07-28, transports, "Custom
+/// headers"): the server has no HTTP to do it. For a call without such headers the server is not asked anew.
+async fn repeats(
+    inbound: &Inbound<'_>,
+    policy: &Policy,
+    tool: &str,
+    arguments: Option<Slice<'_>>,
+) -> Result<(), Mismatch> {
+    if !modern_headers(inbound.headers) {
+        return Ok(());
+    }
+    let any = inbound.headers.keys().any(|name| name.as_str().starts_with(PARAM_HEADER_PREFIX));
+    let known = match policy.definitions.get(tool) {
+        Known::As(definition) => Some(definition),
+        Known::Unknown if any => definition(inbound.server, policy, tool).await,
+        Known::Absent | Known::Unknown => None,
     };
-    header.or_else(in_meta).filter(|t| t.len() <= TRACEPARENT).unwrap_or_default()
+    let Some(known) = known else { return Ok(()) };
+    let headers = inbound.headers;
+    check(&known.params, arguments, |name| Header::of(headers.get_all(name).iter().map(http::HeaderValue::as_bytes)))
+}
+
+/// The trace that a request belongs to, as its server is told it.
+fn trace(inbound: &Inbound<'_>, params: Slice<'_>) -> String {
+    let in_meta = member(params, "_meta").and_then(|meta| member(meta, "traceparent"));
+    let in_meta = in_meta.and_then(|t| string(t.raw)).map(std::borrow::Cow::into_owned);
+    let header = || inbound.headers.get("traceparent").and_then(|t| t.to_str().ok()).map(str::to_owned);
+    in_meta.or_else(header).filter(|t| t.len() <= TRACEPARENT).unwrap_or_default()
 }
