@@ -164,7 +164,11 @@ impl View {
 pub async fn follow(server: Arc<Server>) {
     let policy = &server.shared.policy;
     let mut live = policy.live.clone();
-    let rules = |live: &Live| live.mcp.servers.get(server.name()).cloned();
+    // A filter of one caller is told to all: a session does not know whose it is.
+    let rules = |live: &Live| {
+        let callers = live.mcp.access.as_ref().map(|access| access.callers.clone());
+        (live.mcp.servers.get(server.name()).cloned(), callers)
+    };
     let mut before = rules(&live.borrow_and_update().clone());
     while live.changed().await.is_ok() {
         let now = rules(&live.borrow_and_update().clone());
@@ -173,13 +177,13 @@ pub async fn follow(server: Arc<Server>) {
         }
         before = now;
         policy.told.lock().clear();
-        let line = Bytes::from_static(LIST_CHANGED.as_bytes());
+        let notice = Bytes::from_static(LIST_CHANGED.as_bytes());
         let told = |result: Result<(), &'static str>| result.unwrap_or_else(|why| server.shared.dropped(why));
         for session in server.sessions.all() {
-            told(session.tell("notifications/tools/list_changed", line.clone(), Streams::default()));
+            told(session.tell("notifications/tools/list_changed", notice.clone(), Streams::default()));
         }
         for listener in server.shared.listeners.everyone() {
-            told(listener.tell("notifications/tools/list_changed", line.clone(), Streams::default()));
+            told(listener.tell("notifications/tools/list_changed", notice.clone(), Streams::default()));
         }
     }
 }
