@@ -5,12 +5,16 @@ mod mcp_support;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
-use http::StatusCode;
+use axum::body::Body;
+use http::{Request, StatusCode};
 use mcp_support::{PATIENCE, Rig, Setup, call, eventually, initialize, modern};
-use outrigger_protocol::config::{Drift, Era, Filter, Process, Sharing, ToolPolicy};
+use outrigger_protocol::config::{Drift, Era, Filter, Process, Sharing, ToolAccess, ToolCaller, ToolPolicy};
 use outrigger_protocol::mcp::pin;
+use outrigger_sidecar::tools::Caller;
 use serde_json::{Value, json};
+use tower::ServiceExt as _;
 
 fn patterns(patterns: &[&str]) -> Vec<String> {
     patterns.iter().map(ToString::to_string).collect()
@@ -124,6 +128,47 @@ async fn other_rules_apply_at_once_and_clients_are_told() {
     assert_eq!(told["method"], "notifications/tools/list_changed");
     assert!(rig.call(&session, "line", json!({})).await["result"].is_object());
     assert!(rig.call(&session, "pid", json!({})).await["error"].is_object());
+}
+
+#[tokio::test]
+async fn a_caller_that_has_a_filter_of_its_own_has_both() {
+    let rules = ToolPolicy { filters: vec![filter(&[], &["tool2"])], ..ToolPolicy::default() };
+    let rig = rig(&[], Sharing::Auto, rules).await;
+    let caller = Caller { subject: "seller".into(), filter: Arc::new(filter(&["tool?", "pid"], &[])) };
+    let router = rig.servers.router().layer(axum::Extension(caller));
+    for (method, params, want) in [
+        ("tools/call", json!({"name": "pid", "arguments": {}}), Ok(())),
+        ("tools/call", json!({"name": "line", "arguments": {}}), Err("Unknown tool: line")),
+        ("tools/call", json!({"name": "tool2", "arguments": {}}), Err("Unknown tool: tool2")),
+        ("tools/list", json!({}), Ok(())),
+    ] {
+        let request = Request::post("/mcp/fixture")
+            .header("content-type", "application/json")
+            .header("mcp-protocol-version", "2026-07-28")
+            .header("mcp-method", method)
+            .header("mcp-name", params["name"].as_str().unwrap_or_default())
+            .body(Body::from(modern(1, method, params)))
+            .unwrap();
+        let answer = router.clone().oneshot(request).await.unwrap().into_body();
+        let answer: Value = serde_json::from_slice(&axum::body::to_bytes(answer, 1 << 20).await.unwrap()).unwrap();
+        match want {
+            Err(message) => assert_eq!(answer["error"]["message"], message, "{answer}"),
+            Ok(()) if method == "tools/list" => {
+                assert!(!names(&answer).is_empty(), "{answer}");
+                assert!(names(&answer).iter().all(|n| n.len() == 5 && *n != "tool2"), "{answer}");
+            }
+            Ok(()) => assert!(answer["result"].is_object(), "{answer}"),
+        }
+    }
+    // Another filter of a caller is told.
+    let session = rig.open(&initialize("2025-11-25", json!({}))).await;
+    let mut stream = rig.listen(&session).await;
+    let callers = vec![ToolCaller { subject: "seller".into(), filter: filter(&["pid"], &[]) }];
+    rig.live.send_modify(|live| {
+        Arc::make_mut(live).mcp.access = Some(ToolAccess { callers, ..ToolAccess::default() });
+    });
+    let told = tokio::time::timeout(PATIENCE, stream.event()).await.unwrap().unwrap();
+    assert_eq!(told["method"], "notifications/tools/list_changed");
 }
 
 #[tokio::test]
