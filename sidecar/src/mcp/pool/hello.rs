@@ -185,8 +185,10 @@ pub async fn interview(child: &Child, hello: &Hello) -> Result<Info, Error> {
         }
     }
     child.shared.policy.learn(&tools, all);
-    let tools = tools.into_iter().map(|t| t.name).take(MAX_TOOLS).collect();
-    Ok(Info { protocol_version: hello.revision.clone(), server_info: hello.name(), tools })
+    tools.truncate(MAX_TOOLS);
+    let tool_digests = tools.iter().filter_map(|t| t.digest.clone().map(|d| (t.name.clone(), d))).collect();
+    let tools = tools.into_iter().map(|t| t.name).collect();
+    Ok(Info { protocol_version: hello.revision.clone(), server_info: hello.name(), tools, tool_digests })
 }
 
 /// The definitions of one page, and where the next one begins.

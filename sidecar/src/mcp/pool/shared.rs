@@ -1,5 +1,6 @@
 //! What a server, its sessions and its children know of each other.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -83,6 +84,8 @@ pub struct Info {
     pub server_info: String,
     /// Names of its tools.
     pub tools: Vec<String>,
+    /// SHA-256 (hex) of their definitions, by name.
+    pub tool_digests: BTreeMap<String, String>,
 }
 
 /// Which eras a server speaks, as far as that is known.
