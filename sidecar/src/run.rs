@@ -19,7 +19,7 @@ use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::serve::{GRACEFUL, Listener, bind_any, serve};
 use crate::skills::Skills;
-use crate::{a2a, admin, config, local_api, mcp, mesh, tools};
+use crate::{a2a, admin, config, local_api, mcp, mesh, skills, tools};
 
 /// Connections at once on the A2A port: ten thousand of them may be streams that are quiet.
 pub const MAX_A2A_CONNECTIONS: usize = 16_384;
@@ -135,12 +135,14 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
     let admin_listener = listen("admin", ADMIN_PORT, MAX_ADMIN_CONNECTIONS).await?;
     let public_listener = listen("a2a", A2A_PORT, MAX_A2A_CONNECTIONS).await?;
 
+    let skill_metrics = skills::Metrics::register(&context.registry).map_err(|e| part(&e))?;
     let skills = Skills::start(
         Path::new(&paths.skill_sources),
         Path::new(&paths.skills),
         context.boot.skills.clone(),
         context.live.clone(),
-        metrics.clone(),
+        None,
+        skill_metrics,
     );
     let servers = mcp::Servers::start(&context);
     let tasks = TaskTracker::new();
@@ -202,7 +204,7 @@ async fn agent(
             skills
                 .published()
                 .into_iter()
-                .map(|s| a2a::SkillRef { name: s.name, path: s.path.to_string_lossy().into_owned() })
+                .map(|s| a2a::SkillRef { name: s.name, path: s.path.to_string_lossy().into_owned(), pin: Some(s.pin) })
                 .collect::<Vec<_>>()
         })
     };
