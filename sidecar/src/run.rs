@@ -16,9 +16,11 @@ use crate::config::{LiveConfig, StartError};
 use crate::context::Context;
 use crate::drain::Drain;
 use crate::health::Health;
+use crate::mcp::builtin::BuiltIn;
 use crate::metrics::Metrics;
 use crate::serve::{GRACEFUL, Listener, bind_any, serve};
 use crate::skills::Skills;
+use crate::skills::serve::{self as disclose, Disclosure};
 use crate::{a2a, admin, config, local_api, mcp, mesh, skills, tools};
 
 /// Connections at once on the A2A port: ten thousand of them may be streams that are quiet.
@@ -117,7 +119,10 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
     let live = live(&paths.live, metrics.clone())?;
     // Nobody in a pod without an agent calls the local API.
     let (token, urls) = if has_agent {
-        local_api::prepare(&paths.agent, boot.servers.iter().map(|s| s.name.clone()))
+        // The path of the skills is there whenever the Agent has one; one that comes later needs no restart.
+        let skilled = !boot.skills.is_empty() || !live.subscribe().borrow().skills.is_empty();
+        let inner = skilled.then(|| disclose::NAME.to_owned());
+        local_api::prepare(&paths.agent, boot.servers.iter().map(|s| s.name.clone()).chain(inner))
             .map_err(|source| RunError::Unwritable { path: paths.agent.clone(), source })?
     } else {
         ("".into(), LocalUrls::default())
@@ -144,7 +149,13 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
         None,
         skill_metrics,
     );
-    let servers = mcp::Servers::start(&context);
+    let disclosure = Disclosure::new(&skills, context.live.clone(), &context.boot.agent.namespace);
+    // Without an agent there is nobody to disclose skills to.
+    let built_in: &[(&str, Arc<dyn BuiltIn>)] =
+        if has_agent { &[(disclose::NAME, Arc::clone(&disclosure) as _)] } else { &[] };
+    let servers = mcp::Servers::start_beside(&context, &mcp::timing::Timing::default(), built_in);
+    let tools: Arc<dyn disclose::Tools> = Arc::clone(&servers) as _;
+    disclosure.know(Arc::downgrade(&tools));
     let tasks = TaskTracker::new();
     let stop = context.shutdown.clone();
     let service = if has_agent { Some(agent(&context, &skills, &servers, &metrics, &tasks).await?) } else { None };

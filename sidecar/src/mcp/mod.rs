@@ -23,9 +23,10 @@ use std::sync::{Arc, OnceLock};
 use axum::Router;
 use axum::routing::any;
 use outrigger_protocol::config;
-use outrigger_protocol::status::ServerStatus;
+use outrigger_protocol::status::{ServerPhase, ServerStatus};
 
 use crate::context::Context;
+use crate::skills::serve::{Found, Tools};
 use builtin::BuiltIn;
 use client::Audience;
 use metrics::Metrics;
@@ -101,6 +102,19 @@ impl Servers {
 
     fn names(&self) -> impl Iterator<Item = &str> {
         self.servers.iter().filter(|s| offered(s)).map(|s| s.name())
+    }
+}
+
+impl Tools for Servers {
+    fn find(&self, server: &str) -> Found {
+        let Some(server) = self.get(server) else { return Found::NoServer };
+        let status = server.status();
+        // A longer list may have been cut.
+        if status.phase == ServerPhase::Ready && status.tools.len() < pool::hello::MAX_TOOLS {
+            Found::Tools(status.tools)
+        } else {
+            Found::Unknown
+        }
     }
 }
 

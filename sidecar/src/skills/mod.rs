@@ -8,6 +8,7 @@
 
 pub mod held;
 pub mod metrics;
+pub mod serve;
 
 mod source;
 mod tree;
@@ -52,6 +53,8 @@ pub struct Published {
 #[derive(Debug, Default)]
 struct State {
     tree: Option<Arc<Tree>>,
+    /// What the document says of the revision that is in place.
+    skill: Option<Arc<Skill>>,
     /// What the source looked like when it was last read, and for which revision, so that it is read once.
     seen: Option<(Option<tree::Stamp>, String)>,
     /// The revision that was asked for last, and since when.
@@ -261,10 +264,15 @@ impl Skills {
     /// Shows what is in place to those who serve it, if it is another.
     fn shelve(&self, wanted: &[Arc<Skill>]) {
         let held: Vec<Held> = {
-            let states = self.states.lock();
+            let mut states = self.states.lock();
             let held = |skill: &Arc<Skill>| {
-                let tree = Arc::clone(states.get(&skill.name)?.tree.as_ref()?);
-                Some(Held { skill: Arc::clone(skill), tree })
+                let state = states.get_mut(&skill.name)?;
+                let tree = Arc::clone(state.tree.as_ref()?);
+                // What is said of a revision that is not in place yet is not true of the one before.
+                if skill.digest.is_empty() || skill.digest == tree.digest {
+                    state.skill = Some(Arc::clone(skill));
+                }
+                Some(Held { skill: Arc::clone(state.skill.as_ref()?), tree })
             };
             wanted.iter().filter_map(held).collect()
         };

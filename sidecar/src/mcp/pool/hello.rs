@@ -15,7 +15,7 @@ use crate::mcp::error::Error;
 /// Revisions of a server that are remembered.
 pub const MAX_VERSIONS: usize = 16;
 /// Names of tools that are kept.
-const MAX_TOOLS: usize = 128;
+pub const MAX_TOOLS: usize = 128;
 /// Pages of tools that are read.
 const MAX_PAGES: usize = 16;
 /// The proxy as a client.
