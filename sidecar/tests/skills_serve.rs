@@ -1,5 +1,6 @@
 //! Skills over MCP, through the sidecar's own front: both eras, the extension, tools, prompts, what it all costs.
-#![allow(missing_docs, clippy::unwrap_used, clippy::needless_pass_by_value)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::needless_pass_by_value, clippy::cast_precision_loss)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use outrigger_protocol::config::{
-    self, AgentRef, Boot, Delivery, Execution, Live, LocalUrls, Requires, Runtime, Skill, Visibility,
+    self, AgentRef, Boot, Delivery, Execution, Live, LocalUrls, Requires, Runtime, Skill, Trigger, Visibility,
 };
 use outrigger_protocol::digest::sha256;
 use outrigger_protocol::skill::{FileDigest, tree_digest};
@@ -353,7 +354,8 @@ async fn tools_say_once_what_a_skill_says() {
         related: vec!["wine".into()],
         ..bed.skill("menu", "Knows dishes", "Be kind.", files)
     };
-    let wine = bed.skill("wine", "Knows bottles", "Pour.", &[]);
+    let triggers = vec![Trigger { keywords: vec!["tasting".into()], ..Trigger::default() }];
+    let wine = Skill { triggers, ..bed.skill("wine", "Knows bottles", "Pour.", &[]) };
     bed.give(vec![menu.clone(), wine.clone()]).await;
     let (session, _) = bed.open().await;
     let tools = bed.ask(&session, "tools/list", json!({})).await["result"]["tools"].clone();
@@ -362,6 +364,7 @@ async fn tools_say_once_what_a_skill_says() {
     assert_eq!(tools[1]["inputSchema"]["properties"]["name"]["enum"], json!(["menu", "wine"]));
     assert_eq!(bed.call(&session, "skills_list", json!({"query": "bottles"})).await.1, "- wine: Knows bottles\n");
     assert_eq!(bed.call(&session, "skills_list", json!({"tags": ["food"]})).await.1, "- menu: Knows dishes\n");
+    assert_eq!(bed.call(&session, "skills_list", json!({"query": "Tasting"})).await.1, "- wine: Knows bottles\n");
     assert_eq!(bed.call(&session, "skills_list", json!({"query": "cars"})).await.1, "No skill matches.\n");
     let (ok, text) = bed.call(&session, "skill_load", json!({"name": "menu"})).await;
     assert!(ok && text.ends_with("Be kind.") && !text.contains("description:"), "{text}");

@@ -14,6 +14,7 @@ mod source;
 mod tree;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -292,9 +293,12 @@ impl Skills {
 
     /// Writes the list of the skills that have files.
     fn note(&self) {
-        let shelf = Arc::clone(&self.shelf.borrow());
-        let listed = shelf.iter().filter(|h| h.tree.on_disk && h.skill.visibility == Visibility::Auto);
-        let lines: String = listed.map(|h| format!("- {}: {}\n", h.skill.name, h.tree.description())).collect();
+        let all = Arc::clone(&self.shelf.borrow());
+        let listed = all.iter().filter(|h| h.tree.on_disk && h.skill.visibility == Visibility::Auto);
+        let mut lines = String::new();
+        for held in listed {
+            let _ = writeln!(lines, "- {}: {}", held.skill.name, held.tree.description());
+        }
         if let Err(error) = tree::note(&self.target, CATALOGUE_FILE, &lines) {
             tracing::warn!(target: "business", %error, "the list of the skills cannot be written");
         }
@@ -338,8 +342,8 @@ impl Skills {
 
     /// Skills as a turn that starts now may read them.
     pub fn published(&self) -> Vec<Published> {
-        let shelf = self.shelf.borrow();
-        let held = shelf.iter().filter(|h| h.tree.on_disk);
+        let all = self.shelf.borrow();
+        let held = all.iter().filter(|h| h.tree.on_disk);
         held.map(|h| Published {
             name: h.skill.name.clone(),
             path: tree::place(&self.target, &h.skill.name, &h.tree.digest),
@@ -351,7 +355,7 @@ impl Skills {
     /// Skills in the order of the document.
     pub fn status(&self) -> Vec<SkillStatus> {
         let states = self.states.lock();
-        let status = |skill: &Arc<Skill>| {
+        let told = |skill: &Arc<Skill>| {
             let state = states.get(&skill.name);
             let digest = state.and_then(|s| s.tree.as_ref()).map(|t| t.digest.clone());
             let problem = state.and_then(|s| s.problem.as_ref());
@@ -366,7 +370,7 @@ impl Skills {
                 digest: digest.unwrap_or_default(),
             }
         };
-        self.wanted().iter().map(status).collect()
+        self.wanted().iter().map(told).collect()
     }
 }
 

@@ -177,7 +177,10 @@ fn instructions(skill: &Shown, arguments: Option<&Map<String, Value>>) -> Result
         let shown = files.len().min(NAMED_FILES);
         let _ = write!(out, "Files: {}", files[..shown].join(", "));
         let more = files.len() - shown;
-        out.push_str(&if more > 0 { format!(", and {more} more.\n") } else { ".\n".to_owned() });
+        if more > 0 {
+            let _ = write!(out, ", and {more} more");
+        }
+        out.push_str(".\n");
     }
     if hidden > 0 {
         let _ = writeln!(out, "Its {hidden} scripts are not offered, as nothing here runs them: do not retype them.");

@@ -181,6 +181,8 @@ fn within(version: &str, range: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use outrigger_protocol::config::{Filter, Requires, ToolPolicy};
+
     use super::*;
 
     #[test]
@@ -201,6 +203,39 @@ mod tests {
         {
             assert!(!within(version, range), "{version} {range}");
         }
+    }
+
+    struct Pool;
+
+    impl Tools for Pool {
+        fn find(&self, server: &str) -> Found {
+            match server {
+                "till" => Found::Tools(vec!["open".into(), "close".into()]),
+                "slow" => Found::Unknown,
+                _ => Found::NoServer,
+            }
+        }
+    }
+
+    #[test]
+    fn a_tool_is_missing_when_that_is_known() {
+        let mut live = Live::new(serde_json::Value::Null);
+        let policy = ToolPolicy {
+            filters: vec![Filter { deny: vec!["close".into()], ..Filter::default() }],
+            ..ToolPolicy::default()
+        };
+        live.mcp.servers.insert("till".into(), policy);
+        let of = |server: &str, tool: &str, tools: Option<&dyn Tools>| {
+            let requires =
+                Requires { tools: [(server.to_owned(), vec![tool.to_owned()])].into(), ..Requires::default() };
+            unmet(&Skill { requires, ..Skill::default() }, &[], &live, tools)
+        };
+        assert_eq!(of("till", "open", Some(&Pool)), [""; 0]);
+        assert_eq!(of("slow", "open", Some(&Pool)), [""; 0], "a server that starts has not lost its tools");
+        assert_eq!(of("none", "open", None), [""; 0]);
+        assert_eq!(of("till", "burn", Some(&Pool)), ["the tool burn of till is not there for this agent"]);
+        assert_eq!(of("till", "close", Some(&Pool)), ["the tool close of till is not there for this agent"]);
+        assert_eq!(of("none", "open", Some(&Pool)), ["the agent has no MCP server none"]);
     }
 
     #[test]
