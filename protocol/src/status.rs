@@ -1,6 +1,8 @@
 //! What a pod says of itself on `/status` of the admin port, as JSON. The operator's leader reads it; it is the one
 //! way facts from inside a pod reach the status of a resource.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// The whole document.
@@ -150,6 +152,9 @@ pub struct ServerStatus {
     /// Names of its tools, at most 128, in the server's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
+    /// SHA-256 (hex) of their definitions in the form of RFC 8785, by name; one without such a form is not here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tool_digests: BTreeMap<String, String>,
     /// Children alive.
     pub processes: u32,
     /// Children that ended without being asked to, since the sidecar started.

@@ -5,6 +5,7 @@
 
 pub mod a2a;
 pub mod admin;
+pub mod bucket;
 pub mod config;
 pub mod context;
 pub mod drain;

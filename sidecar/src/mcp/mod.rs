@@ -1,7 +1,7 @@
 //! MCP: tool servers for clients of every revision, over streamable HTTP.
 //!
-//! A call walks [`front`] (HTTP, era) → [`session`] (who it is, for clients that have sessions) → [`pool`] (which child) →
-//! [`child`] (ids, what is in flight) → [`wire`](child::wire); its answer [`dispatch`](child::dispatch) →
+//! A call walks [`front`] (HTTP, era) → [`session`] (who it is, for clients that have sessions) → [`policy`] (may it) →
+//! [`pool`] (which child) → [`child`] (ids, what is in flight) → [`wire`](child::wire); its answer [`dispatch`](child::dispatch) →
 //! [`outlet`] → [`reply`](front::reply) (JSON or stream). [`bridge`] stands between eras.
 
 pub mod bridge;
@@ -12,6 +12,7 @@ pub mod error;
 pub mod front;
 pub mod metrics;
 pub mod outlet;
+pub mod policy;
 pub mod pool;
 pub mod seal;
 pub mod session;
@@ -30,6 +31,7 @@ use crate::skills::serve::{Found, Tools};
 use builtin::BuiltIn;
 use client::Audience;
 use metrics::Metrics;
+use policy::Policy;
 use pool::{Server, Shared, health};
 use seal::Seal;
 use timing::Timing;
@@ -76,12 +78,14 @@ impl Servers {
                     seal: Arc::clone(&seal),
                     listeners: Audience::default(),
                     upstream: OnceLock::new(),
+                    policy: Policy::new(&conf.name, ctx.live.clone(), metrics.clone()),
                 })
             })
             .collect();
         for server in &servers {
             tokio::spawn(ctx.shutdown.clone().run_until_cancelled_owned(health::watch(Arc::clone(server))));
             tokio::spawn(ctx.shutdown.clone().run_until_cancelled_owned(health::keep(Arc::clone(server))));
+            tokio::spawn(ctx.shutdown.clone().run_until_cancelled_owned(policy::follow(Arc::clone(server))));
         }
         Arc::new(Self { servers, metrics })
     }

@@ -176,6 +176,7 @@ impl Server {
             protocol_version: info.protocol_version,
             server_info: info.server_info,
             tools: info.tools,
+            tool_digests: info.tool_digests,
             processes: u32::try_from(metrics.children.with_label_values(&[self.name()]).get()).unwrap_or(0),
             crashes: self.crashes.load(Ordering::Relaxed),
             last_exit: self.last_exit.lock().clone(),

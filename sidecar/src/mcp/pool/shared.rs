@@ -1,5 +1,6 @@
 //! What a server, its sessions and its children know of each other.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use crate::mcp::builtin::BuiltIn;
 use crate::mcp::client::Audience;
 use crate::mcp::error::Error;
 use crate::mcp::metrics::Metrics;
+use crate::mcp::policy::Policy;
 use crate::mcp::seal::Seal;
 use crate::mcp::timing::Timing;
 use crate::mcp::wire_http::Upstream;
@@ -34,6 +36,8 @@ pub struct Shared {
     pub listeners: Audience,
     /// What connections to a server over HTTP share, once there is one.
     pub upstream: OnceLock<Arc<Upstream>>,
+    /// What callers may do with its tools.
+    pub policy: Policy,
 }
 
 impl Shared {
@@ -83,6 +87,8 @@ pub struct Info {
     pub server_info: String,
     /// Names of its tools.
     pub tools: Vec<String>,
+    /// SHA-256 (hex) of their definitions, by name.
+    pub tool_digests: BTreeMap<String, String>,
 }
 
 /// Which eras a server speaks, as far as that is known.
