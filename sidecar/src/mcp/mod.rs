@@ -70,6 +70,7 @@ impl Servers {
             .chain(inner)
             .map(|(conf, built_in)| {
                 Server::new(Shared {
+                    policy: Policy::new(&conf.name, ctx.live.clone(), metrics.clone()),
                     conf,
                     built_in,
                     timing: timing.clone(),
@@ -78,7 +79,6 @@ impl Servers {
                     seal: Arc::clone(&seal),
                     listeners: Audience::default(),
                     upstream: OnceLock::new(),
-                    policy: Policy::new(&conf.name, ctx.live.clone(), metrics.clone()),
                 })
             })
             .collect();
