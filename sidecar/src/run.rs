@@ -16,10 +16,12 @@ use crate::config::{LiveConfig, StartError};
 use crate::context::Context;
 use crate::drain::Drain;
 use crate::health::Health;
+use crate::mcp::builtin::BuiltIn;
 use crate::metrics::Metrics;
 use crate::serve::{GRACEFUL, Listener, bind_any, serve};
 use crate::skills::Skills;
-use crate::{a2a, admin, config, local_api, mcp, mesh, tools};
+use crate::skills::serve::{self as disclose, Disclosure};
+use crate::{a2a, admin, config, local_api, mcp, mesh, skills, tools};
 
 /// Connections at once on the A2A port: ten thousand of them may be streams that are quiet.
 pub const MAX_A2A_CONNECTIONS: usize = 16_384;
@@ -117,7 +119,10 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
     let live = live(&paths.live, metrics.clone())?;
     // Nobody in a pod without an agent calls the local API.
     let (token, urls) = if has_agent {
-        local_api::prepare(&paths.agent, boot.servers.iter().map(|s| s.name.clone()))
+        // The path of the skills is there whenever the Agent has one; one that comes later needs no restart.
+        let skilled = !boot.skills.is_empty() || !live.subscribe().borrow().skills.is_empty();
+        let inner = skilled.then(|| disclose::NAME.to_owned());
+        local_api::prepare(&paths.agent, boot.servers.iter().map(|s| s.name.clone()).chain(inner))
             .map_err(|source| RunError::Unwritable { path: paths.agent.clone(), source })?
     } else {
         ("".into(), LocalUrls::default())
@@ -135,14 +140,22 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
     let admin_listener = listen("admin", ADMIN_PORT, MAX_ADMIN_CONNECTIONS).await?;
     let public_listener = listen("a2a", A2A_PORT, MAX_A2A_CONNECTIONS).await?;
 
+    let skill_metrics = skills::Metrics::register(&context.registry).map_err(|e| part(&e))?;
     let skills = Skills::start(
         Path::new(&paths.skill_sources),
         Path::new(&paths.skills),
         context.boot.skills.clone(),
         context.live.clone(),
-        metrics.clone(),
+        None,
+        skill_metrics,
     );
-    let servers = mcp::Servers::start(&context);
+    let disclosure = Disclosure::new(&skills, context.live.clone(), &context.boot.agent.namespace);
+    // Without an agent there is nobody to disclose skills to.
+    let built_in: &[(&str, Arc<dyn BuiltIn>)] =
+        if has_agent { &[(disclose::NAME, Arc::clone(&disclosure) as _)] } else { &[] };
+    let servers = mcp::Servers::start_beside(&context, &mcp::timing::Timing::default(), built_in);
+    let tools: Arc<dyn disclose::Tools> = Arc::clone(&servers) as _;
+    disclosure.know(Arc::downgrade(&tools));
     let tasks = TaskTracker::new();
     let stop = context.shutdown.clone();
     let service = if has_agent { Some(agent(&context, &skills, &servers, &metrics, &tasks).await?) } else { None };
@@ -202,7 +215,7 @@ async fn agent(
             skills
                 .published()
                 .into_iter()
-                .map(|s| a2a::SkillRef { name: s.name, path: s.path.to_string_lossy().into_owned() })
+                .map(|s| a2a::SkillRef { name: s.name, path: s.path.to_string_lossy().into_owned(), pin: Some(s.pin) })
                 .collect::<Vec<_>>()
         })
     };

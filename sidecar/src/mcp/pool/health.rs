@@ -31,6 +31,9 @@ const LOOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs for as long as the sidecar does.
 pub async fn watch(server: Arc<Server>) {
+    if server.shared.built_in.is_some() {
+        return;
+    }
     let timing = server.shared.timing.clone();
     let Some(socket) = server.shared.conf.socket() else { return reachability::watch(server).await };
     let mut generation: Option<String> = None;

@@ -9,6 +9,7 @@ use outrigger_protocol::status::ServerPhase;
 use tokio::time::Instant;
 
 use crate::drain::Drain;
+use crate::mcp::builtin::BuiltIn;
 use crate::mcp::client::Audience;
 use crate::mcp::error::Error;
 use crate::mcp::metrics::Metrics;
@@ -21,6 +22,8 @@ use crate::mcp::wire_http::Upstream;
 pub struct Shared {
     /// From the boot document.
     pub conf: config::Server,
+    /// The server itself, where it is a part of the sidecar.
+    pub built_in: Option<Arc<dyn BuiltIn>>,
     /// Waits.
     pub timing: Timing,
     /// Metrics.
