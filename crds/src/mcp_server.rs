@@ -339,14 +339,14 @@ pub struct MCPServerStatus {
     /// Its tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<ServerTools>,
-    /// Times that a process or connection ended without being asked to, in all running pods.
+    /// Times that a process, connection or container of it ended without being asked to, in all running pods.
     #[serde(default)]
     pub restarts: i64,
     /// What went wrong last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub last_error: Option<String>,
-    /// What holds: accepted, ready.
+    /// What holds: accepted, ready, tools as they were pinned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]

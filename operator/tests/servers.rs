@@ -220,3 +220,74 @@ async fn servers_and_agents_of_other_namespaces_tell_each_other() {
     let of_pod = mapper.pod(&pod.metadata);
     assert_eq!(of_pod.into_iter().collect::<Vec<_>>(), [Trigger::Server("tools".into(), "news".into())]);
 }
+
+const POD: &str = "/api/v1/namespaces/tools/pods/news-1";
+
+/// A pod of the server that says this of its tools.
+fn tells(world: &World, server: &Value) {
+    let labels = json!({"outrigger.dev/mcp-server": "news"});
+    let running = json!({"phase": "Running", "podIP": "10.0.0.1"});
+    if world.server.get(POD).is_none() {
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "news-mcp-1", "uid": "r", "controller": true}]);
+        world.server.put(
+            POD,
+            json!({"apiVersion": "v1", "kind": "Pod", "status": running,
+            "metadata": {"name": "news-1", "namespace": "tools", "labels": labels, "ownerReferences": owner}}),
+        );
+    }
+    let status = json!({"version": "0.1.0", "phase": "Ready", "config": {"digest": ""}, "card": {"digest": ""},
+        "agent": {"ready": true}, "servers": [server]});
+    let uid = world.server.get(POD).unwrap()["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    world.context.facts.put(&uid, Ok(std::sync::Arc::new(serde_json::from_value(status).unwrap())));
+}
+
+#[tokio::test]
+async fn tools_that_are_not_as_pinned_are_told_once() {
+    let mut world = world(&json!([]));
+    let pin = "ab".repeat(32);
+    world.server.edit(SERVER, |s| s["spec"]["tools"] = json!({"pins": {"read": pin}, "driftPolicy": "Warn"}));
+    let server = |digest: &str| {
+        json!({"name": "news", "required": true, "phase": "Ready", "ready": true, "protocolVersion": "2025-11-25",
+            "era": "dual", "versions": ["2026-07-28", "2025-11-25"], "tools": ["read"], "toolDigests": {"read": digest},
+            "processes": 1, "crashes": 2, "restarts": 1, "lastError": "exit code 3"})
+    };
+    tells(&world, &server(&pin));
+    look_at_server(&mut world).await;
+    assert_eq!(condition(&world, SERVER, "ToolsDrifted").1, "AsPinned");
+    let status = world.server.get(SERVER).unwrap()["status"].clone();
+    assert_eq!((&status["restarts"], &status["lastError"]), (&json!(3), &json!("exit code 3")));
+    assert_eq!(status["protocol"]["era"], "dual");
+    assert_eq!(status["protocol"]["versions"], json!(["2026-07-28", "2025-11-25"]));
+    let other = "cd".repeat(32);
+    tells(&world, &server(&other));
+    let done = look_at_server(&mut world).await;
+    let (status, reason, message) = condition(&world, SERVER, "ToolsDrifted");
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "DefinitionsChanged"));
+    assert!(message.contains("not as pinned: read"), "{message}");
+    assert_eq!(world.server.get(SERVER).unwrap()["status"]["tools"]["digests"]["read"], other, "what to pin");
+    let told = |done: &Done| done.notes.iter().filter(|n| n.warning && n.reason == "DefinitionsChanged").count();
+    assert_eq!(told(&done), 1, "{:?}", done.notes);
+    assert_eq!(told(&look_at_server(&mut world).await), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_again_and_again_is_told_in_bounds() {
+    let mut world = world(&json!([]));
+    look_at_server(&mut world).await;
+    look_at_server(&mut world).await;
+    world.server.changes();
+    let mut writes = 0;
+    for second in 0..600 {
+        let ready = second % 2 == 0;
+        tells(
+            &world,
+            &json!({"name": "news", "required": true, "phase": if ready { "Ready" } else { "CrashLoop" },
+            "ready": ready, "processes": 1, "crashes": second, "restarts": 0, "lastError": format!("exit code {second}")}),
+        );
+        look_at_server(&mut world).await;
+        writes += world.server.changes().len();
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    }
+    // At first a few at once, then one in ten seconds.
+    assert!((55..=75).contains(&writes), "{writes} writes in ten minutes");
+}

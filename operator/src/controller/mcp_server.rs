@@ -3,6 +3,7 @@
 
 use std::pin::Pin;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use outrigger_crds::{MCPServer, MCPServerStatus};
 
 use super::prune::{Family, prune};
@@ -13,6 +14,7 @@ use crate::plan::{self, Caller, Checked, Place, StandaloneInput};
 use crate::report::Note;
 use crate::scopes::namespace_of;
 use crate::status::agent::Held;
+use crate::status::find;
 use crate::status::mcp_server::{Seen, status};
 use crate::status::write::Written;
 
@@ -161,11 +163,21 @@ async fn tell(
         .await?;
     let before = newest.map(|s| s.conditions).unwrap_or_default();
     match result {
-        Written::Yes => done.notes.extend(transition(&before, &new.conditions, "Ready")),
+        Written::Yes => {
+            done.notes.extend(transition(&before, &new.conditions, "Ready"));
+            done.notes.extend(drifted(&before, &new.conditions));
+        }
         Written::Later(wait) => done.again_within(wait),
         Written::Unchanged | Written::Gone => {}
     }
     let applied = done.notes.iter().find(|n| n.reason == "Applied").map(|n| n.text.clone()).unwrap_or_default();
     done.outcome = outcome(&new.conditions, &applied);
     Ok(done)
+}
+
+/// A warning when tools begin to differ from their pins: this condition is bad when it is true.
+fn drifted(before: &[Condition], after: &[Condition]) -> Option<Note> {
+    let is = |list: &[Condition]| find(list, "ToolsDrifted").filter(|c| c.status == "True").cloned();
+    let now = is(after).filter(|_| is(before).is_none())?;
+    Some(Note { warning: true, reason: now.reason, text: now.message })
 }

@@ -10,6 +10,7 @@ use outrigger_protocol::status::ServerStatus;
 use serde_json::json;
 
 use super::agent::Held;
+use super::drift::tools_drifted;
 use super::pods::{PodView, Problem, join, server_message};
 use super::{Said, conditions, count};
 use crate::hash;
@@ -62,8 +63,11 @@ pub fn status(server: &MCPServer, seen: &Seen, now: &Time) -> MCPServerStatus {
     let ready = instances.iter().filter(|(_, s)| s.is_some_and(|s| s.part.ready)).count();
     let newest = instances.iter().filter_map(|(_, s)| *s).find(|s| s.part.ready);
     let text = |t: &str| (!t.is_empty()).then(|| t.to_owned());
-    let said =
-        vec![("Accepted", accepted(seen)), ("Ready", is_ready(server, seen, place, &container, &instances, ready))];
+    let said = vec![
+        ("Accepted", accepted(seen)),
+        ("Ready", is_ready(server, seen, place, &container, &instances, ready)),
+        ("ToolsDrifted", tools_drifted(&server.spec, instances.iter().filter_map(|(_, s)| *s))),
+    ];
     let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
     let of_deployment = seen.deployment.as_deref().and_then(|d| d.status.as_ref());
     MCPServerStatus {
@@ -108,13 +112,16 @@ fn tools(server: &ServerStatus) -> ServerTools {
 }
 
 fn restarts(instances: &[Instance<'_>]) -> i64 {
-    let crashes = instances.iter().filter_map(|(_, s)| *s).fold(0_u64, |sum, s| sum.saturating_add(s.crashes));
-    i64::try_from(crashes).unwrap_or(i64::MAX)
+    let ended = |s: &ServerStatus| s.crashes.saturating_add(s.restarts);
+    let all = instances.iter().filter_map(|(_, s)| *s).fold(0_u64, |sum, s| sum.saturating_add(ended(s)));
+    i64::try_from(all).unwrap_or(i64::MAX)
 }
 
 fn last_error(server: &ServerStatus) -> Option<String> {
+    // A sidecar of an older version tells the exit alone.
+    let past = if server.last_error.is_empty() { &server.last_exit } else { &server.last_error };
     let text = if server.part.ready || server.part.message.is_empty() {
-        server.last_exit.clone()
+        past.clone()
     } else {
         join(&server.part.reason, &server.part.message)
     };
