@@ -226,4 +226,25 @@ mod tests {
         assert_eq!(tail("aé", 1), "");
         assert_eq!(tail("aé", 2), "é");
     }
+
+    /// Every reason in a `reason()` of a file.
+    fn reasons(source: &str) -> Vec<String> {
+        let arms = source.lines().skip_while(|l| !l.contains("pub fn reason(")).take_while(|l| *l != "    }");
+        arms.filter_map(|arm| arm.trim().strip_suffix("\",")?.split_once("=> \"")).map(|(_, r)| snake(r)).collect()
+    }
+
+    #[test]
+    fn every_reason_is_documented() {
+        let document = include_str!("../../../docs/mcp.md");
+        let table = document.lines().filter(|l| l.starts_with("| `"));
+        let told: Vec<&str> = table.filter_map(|l| l.split(" | ").next()).flat_map(|cell| cell.split('`')).collect();
+        let ours = [reasons(include_str!("error.rs")), reasons(include_str!("wire_http/error.rs"))].concat();
+        assert!(ours.len() > 30, "{ours:?}");
+        for reason in ours {
+            assert!(told.contains(&&*reason), "{reason} is not in docs/mcp.md");
+        }
+        let error = Error::ChildExited(Exit { code: Some(3), signal: None, tail: "no key".into() });
+        let shown = String::from_utf8(error.response("time", Some("\"a\""))).unwrap();
+        assert!(document.contains(&shown), "the error that docs/mcp.md shows is another one");
+    }
 }
