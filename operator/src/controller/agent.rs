@@ -51,6 +51,7 @@ async fn look(agent: &Agent, context: &Context) -> Result<Done, ReconcileError> 
     let found = dereference(agent, &owner, context, &mut seen);
     let input =
         AgentInput { agent, servers: found.iter().filter_map(Found::input).collect(), settings: &context.settings };
+    seen.policies = plan::tool_policies(&input.servers);
     let mut written = Vec::new();
     match plan::agent(&input) {
         Err(error) => {

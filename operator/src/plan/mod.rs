@@ -29,6 +29,7 @@ use crate::hash;
 use crate::settings::Settings;
 
 pub use files::{Source, sources};
+pub use policy::tool_policies;
 pub use server::{Checked, Launch, Place, ServerError, check_server, place};
 pub use skill::{SkillPlan, skill};
 pub use standalone::{Caller, StandaloneInput, StandalonePlan, may_use, server_reference, server_selector, standalone};

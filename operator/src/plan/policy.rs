@@ -9,6 +9,11 @@ use super::ServerInput;
 
 /// What an Agent's sidecar enforces. A Standalone server bounds the calls of all Agents together, so that stays with it.
 pub(super) fn of_agent(servers: &[ServerInput<'_>]) -> Mcp {
+    Mcp { servers: tool_policies(servers), ..Mcp::default() }
+}
+
+/// The same by the name of the server; one without rules is not there.
+pub fn tool_policies(servers: &[ServerInput<'_>]) -> BTreeMap<String, ToolPolicy> {
     let mut policies = BTreeMap::new();
     for server in servers {
         let mut policy = if server.here || server.spec.transport.remote.is_some() {
@@ -24,7 +29,7 @@ pub(super) fn of_agent(servers: &[ServerInput<'_>]) -> Mcp {
             policies.insert(server.name.to_owned(), policy);
         }
     }
-    Mcp { servers: policies, ..Mcp::default() }
+    policies
 }
 
 /// What the server's own rules say.

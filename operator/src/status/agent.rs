@@ -1,12 +1,14 @@
 //! Status of an Agent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use outrigger_crds::{Agent, AgentStatus, CardDigest, MAX_TOOL_NAMES, ToolsStatus};
+use outrigger_protocol::config::ToolPolicy;
 use outrigger_protocol::status::PodStatus;
 
+use super::drift::is_offered;
 use super::pods::{PodView, Problem, refused, server_message};
 use super::{Said, a2a, conditions, count};
 use crate::plan::{self, Source};
@@ -64,6 +66,8 @@ pub struct Seen {
     pub plan_hash: Option<String>,
     /// A2A endpoint.
     pub url: Option<String>,
+    /// Rules for the tools of each server, by its name; one without rules is not here.
+    pub policies: BTreeMap<String, ToolPolicy>,
     /// Secrets and `ConfigMap`s of the user's that the sidecar mounts, if there is a plan.
     pub sources: Vec<Source>,
 }
@@ -102,7 +106,7 @@ pub fn status(agent: &Agent, seen: &Seen, now: &Time) -> AgentStatus {
         selector: Some(plan::selector(&name)),
         url: seen.url.clone().or(previous.url),
         card: seen.card_digest.clone().map(|digest| CardDigest { digest }).or(previous.card),
-        tools: tools(agent, &pods).or(previous.tools.filter(|_| !agent.spec.mcp_servers.is_empty())),
+        tools: tools(agent, seen, &pods).or(previous.tools.filter(|_| !agent.spec.mcp_servers.is_empty())),
         sidecar_version: pods.iter().find_map(|p| p.says()).map(|s| s.version.clone()).or(previous.sidecar_version),
         conditions: conditions(&previous.conditions, agent.metadata.generation, now, said),
     }
@@ -337,13 +341,16 @@ fn card_served(agent: &Agent, seen: &Seen, pods: &[&PodView]) -> Said {
     )
 }
 
-/// Tools as the first pod that says so has them, in the order of the specification.
-fn tools(agent: &Agent, pods: &[&PodView]) -> Option<ToolsStatus> {
+/// Tools as the first pod that says so has them, in the order of the specification; those that rules take away are not
+/// there.
+fn tools(agent: &Agent, seen: &Seen, pods: &[&PodView]) -> Option<ToolsStatus> {
     let status = pods.iter().find_map(|p| p.says().filter(|s| s.servers.iter().any(|s| !s.tools.is_empty())))?;
     let mut names = Vec::new();
     for used in &agent.spec.mcp_servers {
-        let server = status.servers.iter().find(|s| s.name == used.name);
-        names.extend(server.iter().flat_map(|s| &s.tools).map(|tool| format!("{}/{tool}", used.name)));
+        let Some(server) = status.servers.iter().find(|s| s.name == used.name) else { continue };
+        let rules = seen.policies.get(&used.name);
+        let offered = server.tools.iter().filter(|tool| rules.is_none_or(|rules| is_offered(rules, server, tool)));
+        names.extend(offered.map(|tool| format!("{}/{tool}", used.name)));
     }
     let count = i32::try_from(names.len()).unwrap_or(i32::MAX);
     names.truncate(MAX_TOOL_NAMES);

@@ -453,3 +453,20 @@ fn long_lists_of_tools_are_cut_and_counted() {
     let tools = status.tools.unwrap();
     assert_eq!((tools.count, tools.names.len()), (200, 128));
 }
+
+#[test]
+fn a_tool_that_rules_take_away_is_not_among_the_tools() {
+    let mut seen = one_pod(true, |s| {
+        s["servers"][0]["tools"] = json!(["now", "drop", "new"]);
+        s["servers"][0]["toolDigests"] = json!({"now": "aa", "drop": "bb", "new": "cc"});
+    });
+    let filter = |deny: &str| outrigger_protocol::config::Filter { deny: vec![deny.into()], ..Default::default() };
+    let rules = ToolPolicy { filters: vec![filter("dr*")], ..ToolPolicy::default() };
+    seen.policies = [("time".to_owned(), rules.clone())].into();
+    let names = |seen: &Seen| status(&agent(1), seen, &now()).tools.unwrap().names;
+    assert_eq!(names(&seen), ["time/now", "time/new", "files/x"]);
+    let pins = [("now".to_owned(), "AA".to_owned()), ("new".to_owned(), "00".to_owned())].into();
+    let blocked = ToolPolicy { pins, drift: outrigger_protocol::config::Drift::Block, ..rules };
+    seen.policies = [("time".to_owned(), blocked)].into();
+    assert_eq!(names(&seen), ["time/now", "files/x"]);
+}

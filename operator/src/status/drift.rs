@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use outrigger_crds::{DriftPolicy, MCPServerSpec};
-use outrigger_protocol::config::Filter;
-use outrigger_protocol::mcp::filter::passes;
+use outrigger_protocol::config::{Drift, Filter, ToolPolicy};
+use outrigger_protocol::mcp::filter::{passes, passes_all};
 use outrigger_protocol::status::ServerStatus;
 
 use super::{Said, count};
@@ -48,6 +48,13 @@ pub fn tools_drifted<'a>(spec: &MCPServerSpec, pods: impl Iterator<Item = &'a Se
     };
     let what = "look at their definitions, then copy their digests from status.tools.digests to spec.tools.pins";
     Said::yes("DefinitionsChanged", format!("{}; {follows}; {what}", parts.join("; ")))
+}
+
+/// Whether clients see a tool that its server has.
+pub fn is_offered(rules: &ToolPolicy, server: &ServerStatus, tool: &str) -> bool {
+    let pinned = |pins: &BTreeMap<String, String>| pins.get(tool).is_some_and(|p| is_as(p, tool, &server.tool_digests));
+    let blocked = rules.drift == Drift::Block && !rules.pins.is_empty() && !pinned(&rules.pins);
+    passes_all(&rules.filters, tool) && !blocked
 }
 
 /// A definition without a canonical form has no digest, and can be no pinned one.
