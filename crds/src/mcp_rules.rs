@@ -1,7 +1,10 @@
 //! What may be done with an MCP server: rules of its tools, who uses it, what it told.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use schemars::JsonSchema;
+use kube::KubeSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// Which way of the protocol a server speaks.
@@ -27,8 +30,9 @@ pub enum Era {
 
 /// Which tools of a server there are, and how they may be called. In patterns `*` stands for any number of characters
 /// and `?` for one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.driftPolicy) || self.driftPolicy == 'Allow' || has(self.pins)").message("driftPolicy needs pins to hold tools against: copy them from status.tools.digests"))]
 pub struct ToolRules {
     /// Tools that are there; without any all are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -38,7 +42,12 @@ pub struct ToolRules {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), inner(length(min = 1, max = 256)))]
     pub deny: Vec<String>,
-    /// What happens when a tool is no longer as it was when the server was first seen. Default Allow.
+    /// SHA-256 (hex) of the definition of each tool as somebody looked at it, by its name; those of the running server
+    /// are in `status.tools.digests`. A tool that is not here counts as changed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "pins")]
+    pub pins: BTreeMap<String, String>,
+    /// What happens when the definition of a tool is not the one in `pins`. Default Allow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift_policy: Option<DriftPolicy>,
     /// Longest description of a tool in bytes; a longer one is cut.
@@ -59,7 +68,12 @@ pub struct ToolRules {
     pub max_per_minute: Option<i32>,
 }
 
-/// What happens when a tool's definition changes.
+fn pins(_: &mut SchemaGenerator) -> Schema {
+    let digest = json_schema!({"type": "string", "pattern": "^[0-9a-f]{64}$", "maxLength": 64});
+    json_schema!({"type": "object", "minProperties": 1, "maxProperties": 256, "additionalProperties": digest})
+}
+
+/// What happens when a tool's definition is not the pinned one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DriftPolicy {
     /// Nothing.
@@ -123,6 +137,9 @@ pub struct ServerTools {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     pub names: Vec<String>,
+    /// SHA-256 (hex) of the definition of each, as RFC 8785 writes it: what `spec.tools.pins` takes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub digests: BTreeMap<String, String>,
     /// SHA-256 of their definitions, hex: another one is another set of tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,

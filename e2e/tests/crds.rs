@@ -374,6 +374,8 @@ fn servers() -> Vec<Row> {
         ),
         ("/spec/protocol", json!({"era": "Old"}), &["spec.protocol.era", "Auto", "Legacy", "Modern"]),
         ("/spec/tools", json!({"driftPolicy": "Ask"}), &["spec.tools.driftPolicy", "Block"]),
+        ("/spec/tools", json!({"driftPolicy": "Block"}), &["spec.tools", "driftPolicy needs pins"]),
+        ("/spec/tools", json!({"pins": {"a": "sha256:00"}}), &["spec.tools.pins", "should match"]),
         ("/spec/tools", json!({"maxPerMinute": 0}), &["spec.tools.maxPerMinute", "greater than or equal to 1"]),
         ("/spec/process", json!({"sharing": "Never"}), &["spec.process.sharing", "PerSession"]),
         ("/spec/image", json!(""), &["spec.image", "at least 1"]),
@@ -423,7 +425,8 @@ fn remote() -> Value {
         "spec": {"transport": {"remote": {"url": "https://mcp.example.com/mcp", "headersFrom": {"secretName": "s"},
             "caFrom": {"configMapKeyRef": {"name": "ca", "key": "ca.pem"}}, "allow": ["10.0.0.0/8:8080"]}},
             "protocol": {"era": "Legacy"},
-            "tools": {"allow": ["get_*"], "deny": ["get_secret"], "driftPolicy": "Warn", "maxPerMinute": 60}}})
+            "tools": {"allow": ["get_*"], "deny": ["get_secret"], "driftPolicy": "Warn", "maxPerMinute": 60,
+                "pins": {"get_time": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}}}})
 }
 
 fn remotes() -> Vec<Row> {

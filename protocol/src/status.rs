@@ -1,6 +1,8 @@
 //! What a pod says of itself on `/status` of the admin port, as JSON. The operator's leader reads it; it is the one
 //! way facts from inside a pod reach the status of a resource.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// The whole document.
@@ -35,22 +37,6 @@ pub struct PodStatus {
     /// Whether the agent also listens on the pod's address, so that access control can be gone round.
     #[serde(default)]
     pub agent_exposed: bool,
-    /// The way to the operator.
-    #[serde(default)]
-    pub control: ControlStatus,
-}
-
-/// The way to the operator ([`control`](crate::control)).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ControlStatus {
-    /// Whether the operator is connected.
-    pub connected: bool,
-    /// Time since it was, or since the start.
-    pub stale_seconds: u64,
-    /// Whether that is well: a short absence is. Neither well nor unwell (no reason) where no operator is named.
-    #[serde(flatten)]
-    pub part: PartStatus,
 }
 
 /// One interface of the card.
@@ -166,6 +152,9 @@ pub struct ServerStatus {
     /// Names of its tools, at most 128, in the server's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
+    /// SHA-256 (hex) of their definitions in the form of RFC 8785, by name; one without such a form is not here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tool_digests: BTreeMap<String, String>,
     /// Children alive.
     pub processes: u32,
     /// Children that ended without being asked to, since the sidecar started.

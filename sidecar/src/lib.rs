@@ -5,9 +5,9 @@
 
 pub mod a2a;
 pub mod admin;
+pub mod bucket;
 pub mod config;
 pub mod context;
-pub mod control;
 pub mod drain;
 pub mod folder;
 pub mod health;

@@ -1,18 +1,14 @@
-//! Metrics of the sidecar itself; A2A and MCP register their own.
+//! Metrics of the sidecar itself; A2A, MCP and skills register their own.
 
 use prometheus::{Encoder, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 
-/// Metrics of configuration, skills and connections.
+/// Metrics of configuration and connections.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// Live documents by outcome: `accepted`, `refused`.
     pub config_loads: IntCounterVec,
     /// 1 while a newer live document is refused.
     pub config_refused: IntGauge,
-    /// Materialised skills by name: 1 when the newest tree is in place, 0 when not.
-    pub skills: IntGaugeVec,
-    /// Materialisations by skill and outcome: `published`, `refused`.
-    pub skill_updates: IntCounterVec,
     /// Open connections by listener: `a2a`, `local`, `admin`.
     pub connections: IntGaugeVec,
     /// Connections refused as too many are open, by listener.
@@ -35,14 +31,6 @@ impl Metrics {
                 "outrigger_config_refused",
                 "1 while a newer live configuration is refused and an older one is in force.",
             )?,
-            skills: IntGaugeVec::new(
-                Opts::new("outrigger_skill_ready", "1 when the files of the skill are in place."),
-                &["skill"],
-            )?,
-            skill_updates: IntCounterVec::new(
-                Opts::new("outrigger_skill_updates_total", "Skill trees put in place or refused."),
-                &["skill", "outcome"],
-            )?,
             connections: IntGaugeVec::new(
                 Opts::new("outrigger_connections", "Open connections, by listener."),
                 &["listener"],
@@ -56,8 +44,6 @@ impl Metrics {
         };
         registry.register(Box::new(metrics.config_loads.clone()))?;
         registry.register(Box::new(metrics.config_refused.clone()))?;
-        registry.register(Box::new(metrics.skills.clone()))?;
-        registry.register(Box::new(metrics.skill_updates.clone()))?;
         registry.register(Box::new(metrics.connections.clone()))?;
         registry.register(Box::new(metrics.connections_refused.clone()))?;
         registry.register(Box::new(metrics.ready.clone()))?;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outrigger_protocol::config::{
-    A2A_PORT, ADMIN_PORT, AGENT_DIR, BOOT_FILE, IDENTITY_FILE, LIVE_FILE, LOCAL_PORT, LocalUrls, Runtime,
-    SKILL_SOURCES, SKILLS_DIR,
+    A2A_PORT, ADMIN_PORT, AGENT_DIR, BOOT_FILE, LIVE_FILE, LOCAL_PORT, LocalUrls, Runtime, SKILL_SOURCES, SKILLS_DIR,
 };
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,14 +14,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{LiveConfig, StartError};
 use crate::context::Context;
-use crate::control::{Control, Pauses};
 use crate::drain::Drain;
 use crate::health::Health;
+use crate::mcp::builtin::BuiltIn;
 use crate::metrics::Metrics;
-use crate::outbound::resolve;
 use crate::serve::{GRACEFUL, Listener, bind_any, serve};
 use crate::skills::Skills;
-use crate::{a2a, admin, config, local_api, mcp, mesh, tools};
+use crate::skills::serve::{self as disclose, Disclosure};
+use crate::{a2a, admin, config, local_api, mcp, mesh, skills, tools};
 
 /// Connections at once on the A2A port: ten thousand of them may be streams that are quiet.
 pub const MAX_A2A_CONNECTIONS: usize = 16_384;
@@ -46,8 +45,6 @@ pub struct Paths {
     pub skills: PathBuf,
     /// Token and URLs for the agent.
     pub agent: PathBuf,
-    /// Token of the pod's ServiceAccount.
-    pub identity: PathBuf,
 }
 
 impl Default for Paths {
@@ -58,7 +55,6 @@ impl Default for Paths {
             skill_sources: SKILL_SOURCES.into(),
             skills: SKILLS_DIR.into(),
             agent: AGENT_DIR.into(),
-            identity: IDENTITY_FILE.into(),
         }
     }
 }
@@ -67,14 +63,13 @@ impl Paths {
     /// The same layout below another folder, to run a sidecar outside a pod.
     pub fn under(root: &Path) -> Self {
         let below = |path: PathBuf| root.join(path.strip_prefix("/").unwrap_or(&path));
-        let Self { boot, live, skill_sources, skills, agent, identity } = Self::default();
+        let Self { boot, live, skill_sources, skills, agent } = Self::default();
         Self {
             boot: below(boot),
             live: below(live),
             skill_sources: below(skill_sources),
             skills: below(skills),
             agent: below(agent),
-            identity: below(identity),
         }
     }
 }
@@ -124,7 +119,10 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
     let live = live(&paths.live, metrics.clone())?;
     // Nobody in a pod without an agent calls the local API.
     let (token, urls) = if has_agent {
-        local_api::prepare(&paths.agent, boot.servers.iter().map(|s| s.name.clone()))
+        // The path of the skills is there whenever the Agent has one; one that comes later needs no restart.
+        let skilled = !boot.skills.is_empty() || !live.subscribe().borrow().skills.is_empty();
+        let inner = skilled.then(|| disclose::NAME.to_owned());
+        local_api::prepare(&paths.agent, boot.servers.iter().map(|s| s.name.clone()).chain(inner))
             .map_err(|source| RunError::Unwritable { path: paths.agent.clone(), source })?
     } else {
         ("".into(), LocalUrls::default())
@@ -139,25 +137,25 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
         shutdown: CancellationToken::new(),
         boot,
     };
-    let control = Control::new(
-        context.live.clone(),
-        paths.identity.clone(),
-        Arc::new(resolve::System),
-        Pauses::default(),
-        &context.registry,
-    )
-    .map_err(|e| part(&e))?;
     let admin_listener = listen("admin", ADMIN_PORT, MAX_ADMIN_CONNECTIONS).await?;
     let public_listener = listen("a2a", A2A_PORT, MAX_A2A_CONNECTIONS).await?;
 
+    let skill_metrics = skills::Metrics::register(&context.registry).map_err(|e| part(&e))?;
     let skills = Skills::start(
         Path::new(&paths.skill_sources),
         Path::new(&paths.skills),
         context.boot.skills.clone(),
         context.live.clone(),
-        metrics.clone(),
+        None,
+        skill_metrics,
     );
-    let servers = mcp::Servers::start(&context);
+    let disclosure = Disclosure::new(&skills, context.live.clone(), &context.boot.agent.namespace);
+    // Without an agent there is nobody to disclose skills to.
+    let built_in: &[(&str, Arc<dyn BuiltIn>)] =
+        if has_agent { &[(disclose::NAME, Arc::clone(&disclosure) as _)] } else { &[] };
+    let servers = mcp::Servers::start_beside(&context, &mcp::timing::Timing::default(), built_in);
+    let tools: Arc<dyn disclose::Tools> = Arc::clone(&servers) as _;
+    disclosure.know(Arc::downgrade(&tools));
     let tasks = TaskTracker::new();
     let stop = context.shutdown.clone();
     let service = if has_agent { Some(agent(&context, &skills, &servers, &metrics, &tasks).await?) } else { None };
@@ -167,11 +165,9 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
         Arc::clone(&skills),
         Arc::clone(&servers),
         service.clone(),
-        Arc::clone(&control),
         metrics.clone(),
     );
-    tasks.spawn(Arc::clone(&live).follow(stop.clone()));
-    tasks.spawn(control.follow(live, stop.clone()));
+    tasks.spawn(live.follow(stop.clone()));
     tasks.spawn(skills.follow(stop.clone()));
     if let Some(service) = &service {
         tasks.spawn(serve(public_listener, service.served(), metrics.clone(), stop));
@@ -219,7 +215,7 @@ async fn agent(
             skills
                 .published()
                 .into_iter()
-                .map(|s| a2a::SkillRef { name: s.name, path: s.path.to_string_lossy().into_owned() })
+                .map(|s| a2a::SkillRef { name: s.name, path: s.path.to_string_lossy().into_owned(), pin: Some(s.pin) })
                 .collect::<Vec<_>>()
         })
     };

@@ -63,6 +63,48 @@ async fn each_client_is_served_in_its_own_way() {
 }
 
 #[tokio::test]
+async fn a_call_of_either_era_tells_its_server_the_trace() {
+    let rig = rig(&["--era", "dual"]).await;
+    eventually("both ways are known", || rig.status().era == "dual").await;
+    let session = rig.open(&initialize("2025-11-25", json!({}))).await;
+    let (trace, parent) =
+        ("0af7651916cd43dd8448eb211c80319c", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    let own = json!({"traceparent": "00-11111111111111111111111111111111-2222222222222222-00"});
+    for (headers, meta) in [
+        (vec![], json!({})),
+        (vec![("traceparent", parent), ("tracestate", "v=1")], json!({})),
+        (vec![("traceparent", parent)], own.clone()),
+        (vec![("traceparent", "00-nonsense"), ("tracestate", "v=1")], json!({})),
+    ] {
+        let params = json!({"name": "line", "arguments": {}, "_meta": meta});
+        let legacy = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}).to_string();
+        let mut of_session = vec![("content-type", "application/json"), ("mcp-session-id", &*session)];
+        let mut alone = vec![
+            ("content-type", "application/json"),
+            ("mcp-protocol-version", "2026-07-28"),
+            ("mcp-method", "tools/call"),
+            ("mcp-name", "line"),
+        ];
+        of_session.extend(&headers);
+        alone.extend(&headers);
+        for (headers_sent, body) in [(of_session, legacy), (alone, modern(7, "tools/call", params))] {
+            let answer = rig.http("POST", &headers_sent, body).await.last().await;
+            let line = answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
+            let meta_sent = serde_json::from_str::<Value>(line).unwrap()["params"]["_meta"].clone();
+            let told = meta_sent["traceparent"].as_str().unwrap_or_else(|| panic!("{line}"));
+            if meta == own {
+                assert_eq!(told, own["traceparent"], "what a client says in the message counts");
+            } else if headers.contains(&("traceparent", parent)) {
+                assert!(told.len() == 55 && told[3..35] == *trace && told != parent, "a span of ours: {told}");
+                assert_eq!(meta_sent["tracestate"], "v=1");
+            } else {
+                assert!(told.len() == 55 && told[3..35] != *trace && meta_sent.get("tracestate").is_none(), "{line}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_server_without_handshake_is_ready_all_the_same() {
     let rig = rig(&["--era", "modern"]).await;
     let status = rig.status();

@@ -109,8 +109,11 @@ async fn payloads_pass_byte_for_byte() {
     let ours: Value = serde_json::from_str(&line.replace("\\ud800", "")).unwrap();
     let id = ours["id"].to_string();
     assert_eq!(ours["params"]["_meta"]["progressToken"], ours["id"]);
+    // The trace is added, and nothing else.
+    let trace = format!("\"traceparent\":{},", ours["params"]["_meta"]["traceparent"]);
+    assert_eq!(line.matches(&trace).count(), 1, "{line}");
     assert_eq!(
-        line,
+        line.replace(&trace, ""),
         sent.replace(['\n', '\r'], " ").replace("\"id\":1.0", &format!("\"id\":{id}")).replace("\"tok\"", &id)
     );
 

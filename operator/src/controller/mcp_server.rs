@@ -106,15 +106,7 @@ async fn apply(
             return Ok(String::new());
         }
     };
-    let control = context.control.get();
-    let input = StandaloneInput {
-        server,
-        checked,
-        settings: &context.settings,
-        issuer: &issuer,
-        control: control.as_deref(),
-        callers,
-    };
+    let input = StandaloneInput { server, checked, settings: &context.settings, issuer: &issuer, callers };
     let plan = match plan::standalone(&input) {
         Ok(plan) => plan,
         Err(error) => {

@@ -37,7 +37,7 @@ pub(super) fn of_server(spec: &MCPServerSpec) -> ToolPolicy {
             Some(DriftPolicy::Warn) => Drift::Warn,
             Some(DriftPolicy::Block) => Drift::Block,
         },
-        pins: BTreeMap::new(),
+        pins: rules.pins.clone(),
         max_description_bytes: rules.max_description_bytes.and_then(|v| u32::try_from(v).ok()),
         max_argument_bytes: rules.max_argument_bytes.and_then(|v| u64::try_from(v).ok()),
         max_concurrent: rules.max_concurrent.and_then(|v| u32::try_from(v).ok()),

@@ -7,10 +7,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use outrigger_crds::{MAX_TOOL_NAMES, MCPServer, MCPServerStatus, ServerProtocol, ServerTools};
 use outrigger_protocol::mcp::is_handshake_revision;
 use outrigger_protocol::status::ServerStatus;
+use serde_json::json;
 
 use super::agent::Held;
 use super::pods::{PodView, Problem, join, server_message};
 use super::{Said, conditions, count};
+use crate::hash;
 use crate::names::tool_container;
 use crate::plan::{self, Place, ServerError};
 
@@ -85,8 +87,13 @@ pub fn status(server: &MCPServer, seen: &Seen, now: &Time) -> MCPServerStatus {
 /// The era as it was found out; when it was first seen stays while it stays.
 fn protocol(server: &ServerStatus, previous: Option<&ServerProtocol>, now: &Time) -> Option<ServerProtocol> {
     let version = Some(&server.protocol_version).filter(|v| !v.is_empty())?;
-    let era = if is_handshake_revision(version) { "legacy" } else { "modern" };
-    let found = ServerProtocol { era: era.into(), versions: vec![version.clone()], probed_at: Some(now.clone()) };
+    let era = match server.era.as_str() {
+        "" if is_handshake_revision(version) => "legacy",
+        "" => "modern",
+        era => era,
+    };
+    let versions = if server.versions.is_empty() { vec![version.clone()] } else { server.versions.clone() };
+    let found = ServerProtocol { era: era.into(), versions, probed_at: Some(now.clone()) };
     let same = previous.filter(|p| p.era == found.era && p.versions == found.versions);
     Some(same.cloned().unwrap_or(found))
 }
@@ -95,7 +102,8 @@ fn tools(server: &ServerStatus) -> ServerTools {
     ServerTools {
         count: i32::try_from(server.tools.len()).unwrap_or(i32::MAX),
         names: server.tools.iter().take(MAX_TOOL_NAMES).cloned().collect(),
-        digest: None,
+        digest: (!server.tool_digests.is_empty()).then(|| hash::hex(json!(server.tool_digests).to_string().as_bytes())),
+        digests: server.tool_digests.clone(),
     }
 }
 
@@ -187,8 +195,8 @@ fn pods_refused(deployment: &Deployment) -> Option<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use outrigger_protocol::status::{CardStatus, ConfigStatus, ControlStatus, PartStatus, PodPhase, PodStatus};
-    use serde_json::{Value, json};
+    use outrigger_protocol::status::{CardStatus, ConfigStatus, PartStatus, PodPhase, PodStatus};
+    use serde_json::Value;
 
     use super::*;
 
@@ -234,7 +242,6 @@ mod tests {
                 interfaces: vec![],
                 push_dead_letters: 0,
                 agent_exposed: false,
-                control: ControlStatus::default(),
             }))
         });
         PodView { pod: Arc::new(pod), fact }

@@ -33,7 +33,7 @@ pub(super) fn reach(reach: &Reach, path: &str) -> Result<(), ConfigError> {
         Reach::Http { path: p, .. } if !p.starts_with('/') => {
             Err(invalid(&format!("{path}.http.path"), format!("{p:?} does not begin with /")))
         }
-        Reach::Stdio { .. } | Reach::Http { .. } => Ok(()),
+        Reach::Stdio { .. } | Reach::Http { .. } | Reach::BuiltIn => Ok(()),
         Reach::Service { url } => target("service", url),
         Reach::Remote { url, allow, .. } => {
             target("remote", url)?;

@@ -65,6 +65,9 @@ pub enum Reach {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         allow: Vec<String>,
     },
+    /// A part of the sidecar itself. No document says so.
+    #[serde(skip)]
+    BuiltIn,
 }
 
 impl Server {
@@ -72,7 +75,7 @@ impl Server {
     pub fn container(&self) -> Option<&str> {
         match &self.reach {
             Reach::Stdio { container, .. } | Reach::Http { container, .. } => Some(container),
-            Reach::Service { .. } | Reach::Remote { .. } => None,
+            Reach::Service { .. } | Reach::Remote { .. } | Reach::BuiltIn => None,
         }
     }
 

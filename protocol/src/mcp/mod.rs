@@ -22,6 +22,7 @@ pub mod object;
 pub mod pin;
 pub mod salvage;
 pub mod shim;
+pub mod trace;
 pub mod union;
 pub mod uri;
 

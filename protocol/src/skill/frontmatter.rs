@@ -85,6 +85,14 @@ pub(super) fn parse(text: &str, folder: &str, defects: &mut Vec<Defect>) -> Opti
     Some(Parsed { front, repaired })
 }
 
+/// All fields of the front matter of a `SKILL.md` that was [checked](super::check), and the instructions after it.
+/// `None` when it has none that parses.
+pub fn split(text: &str) -> Option<(Map<String, Value>, &str)> {
+    let block = block(text).ok()?;
+    let fields = yaml(text.get(block.start..block.end)?).ok()?;
+    Some((fields, text.get(block.body..)?))
+}
+
 struct Block {
     start: usize,
     end: usize,

@@ -10,7 +10,7 @@ mod paths;
 mod validate;
 
 pub use digest::{FileDigest, tree_digest};
-pub use frontmatter::FrontMatter;
+pub use frontmatter::{FrontMatter, split};
 pub use validate::{Checked, CheckedFile, File, check};
 
 /// The file that makes a folder a skill.

@@ -151,6 +151,9 @@ pub(super) async fn run(job: Job, teller: Teller) {
     }
     let began = Instant::now();
     let references = if tasks.executor.wants_references() { driver.references(&met.message).await } else { Vec::new() };
+    let skills = (tasks.skills)();
+    // The executor may be done with its input long before the turn is.
+    let pins: Vec<_> = skills.iter().filter_map(|s| s.pin.clone()).collect();
     let input = TurnInput {
         id: Arc::clone(&driver.mark.id),
         attempt: driver.mark.attempt,
@@ -166,7 +169,7 @@ pub(super) async fn run(job: Job, teller: Teller) {
         extensions: driver.request.extensions.clone(),
         used,
         references,
-        skills: (tasks.skills)(),
+        skills,
         attachment: driver.own.clone(),
         trace: driver.trace.clone(),
         limits,
@@ -184,7 +187,7 @@ pub(super) async fn run(job: Job, teller: Teller) {
     tasks.metrics.turn_seconds.observe(began.elapsed().as_secs_f64());
     let cancel = driver.finish(end).await;
     let Driver { mark, own, .. } = driver;
-    drop((running, lane));
+    drop((running, lane, pins));
     match stream {
         Some(stream) if !cancel => count_afterword(&tasks, stream).await,
         stream => drop(stream),

@@ -48,6 +48,7 @@ use tokio_util::sync::CancellationToken;
 use crate::context::Context;
 use crate::outbound::Waits;
 use crate::outbound::resolve::System;
+use crate::skills::held::Pin;
 use binding::meter::Meter;
 use binding::{Direct, Front};
 use card::Card;
@@ -75,6 +76,9 @@ pub struct SkillRef {
     pub name: String,
     /// Its folder in the agent container.
     pub path: String,
+    /// Keeps the folder there until the turn ends.
+    #[serde(skip)]
+    pub pin: Option<Pin>,
 }
 
 /// Why the A2A side does not start.

@@ -42,6 +42,13 @@ pub struct Metrics {
     pub parked: IntGaugeVec,
     /// By server and use (`shared`, `session`, `call`, `probe`).
     pub uses: IntGaugeVec,
+    /// By server, tool (`other` for what is not among its first 128) and outcome (as of requests, `abandoned`, or why it was refused).
+    pub tool_calls: IntCounterVec,
+    /// By server and reason (`not_allowed`, `drifted`, `ambiguous`, `arguments_too_large`, `rate_limited`, `too_many_calls`,
+    /// `header_mismatch`).
+    pub refused: IntCounterVec,
+    /// By server and kind (`changed`, `new`).
+    pub drift: IntCounterVec,
 }
 
 /// From a tool that answers at once to one that takes minutes, in seconds.
@@ -55,7 +62,7 @@ impl Metrics {
     #[expect(clippy::expect_used, reason = "names and labels are constants, which a test checks")]
     pub fn register(registry: &Registry) -> Self {
         let metrics = Self::new().expect("metric names are valid");
-        let all: [Box<dyn prometheus::core::Collector>; 18] = [
+        let all: [Box<dyn prometheus::core::Collector>; 21] = [
             Box::new(metrics.requests.clone()),
             Box::new(metrics.duration.clone()),
             Box::new(metrics.http_refusals.clone()),
@@ -74,6 +81,9 @@ impl Metrics {
             Box::new(metrics.bridged.clone()),
             Box::new(metrics.parked.clone()),
             Box::new(metrics.uses.clone()),
+            Box::new(metrics.tool_calls.clone()),
+            Box::new(metrics.refused.clone()),
+            Box::new(metrics.drift.clone()),
         ];
         for collector in all {
             if let Err(error) = registry.register(collector) {
@@ -161,6 +171,21 @@ impl Metrics {
             uses: IntGaugeVec::new(
                 Opts::new("outrigger_mcp_child_uses", "Server processes alive, by what they are for."),
                 &["server", "use"],
+            )?,
+            tool_calls: counter(
+                "tool_calls_total",
+                "Calls of tools by server, tool and outcome; the tool is \"other\" when it is not among the first of its server.",
+                &["server", "tool", "outcome"],
+            )?,
+            refused: counter(
+                "tool_calls_refused_total",
+                "Calls of tools that the rules for them did not let through, by reason.",
+                &["server", "reason"],
+            )?,
+            drift: counter(
+                "tool_drift_total",
+                "Definitions of tools that are not the pinned ones, each counted once, by kind.",
+                &["server", "kind"],
             )?,
         })
     }

@@ -73,6 +73,22 @@ impl Answer {
     }
 }
 
+/// What is done with a response before anybody reads it.
+pub struct Edit(Box<dyn FnOnce(Answer) -> Answer + Send>);
+
+impl Edit {
+    /// It must not use the outlet that it is for.
+    pub fn new(edit: impl FnOnce(Answer) -> Answer + Send + 'static) -> Self {
+        Self(Box::new(edit))
+    }
+}
+
+impl std::fmt::Debug for Edit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Edit")
+    }
+}
+
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
@@ -112,6 +128,7 @@ struct State {
     unread_bytes: usize,
     read_bytes: usize,
     answer: Option<Answer>,
+    edit: Option<Edit>,
     /// The response was given, whether or not it was read.
     answered: bool,
     over: bool,
@@ -292,6 +309,11 @@ impl Outlet {
         sent
     }
 
+    /// Has the response go through this.
+    pub fn edit(&self, edit: Edit) {
+        self.state.lock().edit = Some(edit);
+    }
+
     /// Gives the response. `false` when nobody reads it and nobody can come to.
     pub fn finish(&self, answer: Answer) -> bool {
         let mut s = self.state.lock();
@@ -299,6 +321,11 @@ impl Outlet {
             return false;
         }
         s.answered = true;
+        // Under the lock: no reader may take what was not edited for the end.
+        let answer = match s.edit.take() {
+            Some(edit) => (edit.0)(answer),
+            None => answer,
+        };
         let read = s.reader != 0 || s.kept;
         if read {
             s.answer = Some(answer);

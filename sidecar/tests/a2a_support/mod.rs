@@ -159,7 +159,7 @@ impl Front {
 
     pub fn with(port: u16, ready_path: Option<&str>, limits: Limits, timing: Timing) -> Self {
         let (ctx, live) = context::context(port, ready_path, "http://burger-seller.shop:8080/", limits);
-        let skills = Arc::new(|| vec![SkillRef { name: "menu".into(), path: "/skills/menu".into() }]);
+        let skills = Arc::new(|| vec![SkillRef { name: "menu".into(), path: "/skills/menu".into(), pin: None }]);
         let service = Service::start_with(&ctx, skills, timing).unwrap();
         Self { port, service, ctx, live }
     }

@@ -18,7 +18,7 @@ async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let url = format!("http://127.0.0.1:{port}/");
     let (ctx, _live) = context::context(handler, None, &url, Limits::default());
-    let skills = Arc::new(|| vec![SkillRef { name: "menu".into(), path: "/skills/menu".into() }]);
+    let skills = Arc::new(|| vec![SkillRef { name: "menu".into(), path: "/skills/menu".into(), pin: None }]);
     let service = Service::start(&ctx, skills)?;
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
     tracing::info!(url, handler, "serving");

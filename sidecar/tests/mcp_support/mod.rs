@@ -15,7 +15,7 @@ use http::{Request, StatusCode};
 use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use outrigger_protocol::config::{self, AgentRef, Boot, Live, LocalUrls, Process, Runtime, Sharing};
+use outrigger_protocol::config::{self, AgentRef, Boot, Live, LocalUrls, Process, Runtime, Sharing, ToolPolicy};
 use outrigger_protocol::status::ServerStatus;
 use outrigger_sidecar::context::Context;
 use outrigger_sidecar::drain::Drain;
@@ -91,6 +91,7 @@ pub struct Rig {
     pub shim: Option<Shim>,
     pub servers: Arc<Servers>,
     pub context: Context,
+    pub live: watch::Sender<Arc<Live>>,
     pub base: String,
     client: Client<hyper_util::client::legacy::connect::HttpConnector, Full<Bytes>>,
 }
@@ -109,12 +110,14 @@ pub struct Setup {
     pub shim_max: Option<u32>,
     /// Where the server is, if not behind a shim.
     pub reach: Option<config::Reach>,
+    /// Rules for its tools.
+    pub rules: Option<ToolPolicy>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let process = Process { sharing: Sharing::PerSession, ..Process::default() };
-        Self { era: config::Era::Legacy, process, timing: Timing::default(), shim_max: None, reach: None }
+        Self { era: config::Era::Legacy, process, timing: Timing::default(), shim_max: None, reach: None, rules: None }
     }
 }
 
@@ -167,10 +170,10 @@ impl Rig {
             store: outrigger_protocol::config::Store::default(),
             drain: config::Drain { token: "0123456789abcdef".into(), grace_seconds: 60 },
         };
-        let live = Live::new(Value::Null);
+        let live = watch::Sender::new(Arc::new(with_rules(setup.rules)));
         let context = Context {
             boot: Arc::new(boot),
-            live: watch::channel(Arc::new(live)).1,
+            live: live.subscribe(),
             urls: Arc::new(LocalUrls::default()),
             token: "t".into(),
             drain: Drain::new(&containers, Duration::from_secs(60)),
@@ -184,7 +187,7 @@ impl Rig {
         let base = format!("http://{}/t/secret/mcp/fixture", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await });
         let client = Client::builder(TokioExecutor::new()).build_http();
-        Self { dir, shim: None, servers, context, base, client }
+        Self { dir, shim: None, servers, context, live, base, client }
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -193,6 +196,11 @@ impl Rig {
 
     pub fn shim(&self) -> &Shim {
         self.shim.as_ref().unwrap()
+    }
+
+    /// Other rules from now on.
+    pub fn rule(&self, rules: ToolPolicy) {
+        self.live.send_replace(Arc::new(with_rules(Some(rules))));
     }
 
     pub fn status(&self) -> ServerStatus {
@@ -298,6 +306,13 @@ impl Rig {
     pub async fn listen(&self, session: &str) -> Reply {
         self.http("GET", &[("accept", "text/event-stream"), ("mcp-session-id", session)], "").await
     }
+}
+
+/// A live document with rules for the tools of the fixture.
+fn with_rules(rules: Option<ToolPolicy>) -> Live {
+    let mut live = Live::new(Value::Null);
+    live.mcp.servers.extend(rules.map(|r| ("fixture".to_owned(), r)));
+    live
 }
 
 /// The first message of a client of a revision with these capabilities.

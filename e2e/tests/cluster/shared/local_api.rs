@@ -1,6 +1,8 @@
 //! The local API: the stock MCP client in the agent's container, and a tool without the token.
 
-use outrigger_e2e::{Namespace, run_with};
+use anyhow::Result;
+use outrigger_e2e::{Namespace, ensure, eventually, run_with};
+use serde_json::{Value, json};
 
 use crate::bed::{agent, installed, name, pod, root, s, tool};
 
@@ -12,12 +14,32 @@ fn the_stock_mcp_client_lists_and_calls_and_a_tool_is_kept_out() {
     ns.wait("oagent/burger-seller", "Ready", "True", "", s(90)).unwrap();
     let pod = name(&pod(&ns, "burger-seller").unwrap()).to_owned();
     let program = std::fs::read_to_string(format!("{}/e2e/fixtures/mcp_client.py", root())).unwrap();
-    let exec = ["-n", &ns.name, "exec", "-i", &pod, "-c", "agent", "--", "python3", "-"];
-    let mut args = exec.to_vec();
-    args.extend(["time", "get_current_time", r#"{"timezone": "UTC"}"#]);
-    let answer: serde_json::Value = serde_json::from_str(&run_with("kubectl", &args, &program).unwrap()).unwrap();
-    assert!(answer["tools"].to_string().contains("get_current_time"), "{answer}");
+    let client = |server: &str, tool: &str, arguments: &str| -> Result<Value> {
+        let exec = ["-n", &ns.name, "exec", "-i", &pod, "-c", "agent", "--", "python3", "-", server, tool, arguments];
+        Ok(serde_json::from_str(&run_with("kubectl", &exec, &program)?)?)
+    };
+    let now = r#"{"timezone": "UTC"}"#;
+    let answer = client("time", "get_current_time", now).unwrap();
+    assert_eq!(answer["tools"], json!(["get_current_time", "convert_time"]), "{answer}");
     assert!(answer["text"].as_str().unwrap().contains("datetime"), "{answer}");
+
+    let answer = client("skills", "skill_load", r#"{"name": "burger-menu"}"#).unwrap();
+    assert_eq!(answer["tools"], json!(["skills_list", "skill_load", "skill_read"]), "{answer}");
+    assert!(answer["text"].as_str().unwrap().contains("menu"), "{answer}");
+
+    // Rules of a tool reach the running pod.
+    ns.kubectl(&["patch", "omcp", "time", "--type=merge", "-p", r#"{"spec":{"tools":{"deny":["convert_*"]}}}"#])
+        .unwrap();
+    eventually("a denied tool is not there", s(90), || {
+        let answer = client("time", "get_current_time", now)?;
+        ensure(answer["tools"] == json!(["get_current_time"]), || answer.to_string())
+    })
+    .unwrap();
+    let refused = client("time", "convert_time", now).unwrap_err().to_string();
+    assert!(refused.contains("Unknown tool: convert_time"), "{refused}");
+    let status = ns.get(&["omcp", "time"]).unwrap();
+    let digest = status["status"]["tools"]["digests"]["convert_time"].as_str().unwrap();
+    assert_eq!(digest.len(), 64, "the server has it all the same, and its digest can be pinned");
 
     let knock = r#"
 import os, urllib.request, urllib.error

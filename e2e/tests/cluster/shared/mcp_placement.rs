@@ -58,6 +58,9 @@ fn a_standalone_server_is_shared_scaled_and_outlived() {
     for agent in ["morning", "evening"] {
         says(&ns, agent, convert, "21:00");
     }
+    // Only the other one may ask for the time: the server's pod knows who calls.
+    says(&ns, "morning", r#"clock get_current_time {"timezone": "UTC"}"#, "datetime");
+    says(&ns, "evening", r#"clock get_current_time {"timezone": "UTC"}"#, "Unknown tool: get_current_time");
     let pods = ns.get(&["pods", "-l", "outrigger.dev/mcp-server=clock"]).unwrap();
     assert_eq!(pods["items"].as_array().map(Vec::len), Some(1), "one for both");
     let status = ns.get(&["omcp/clock"]).unwrap()["status"].clone();

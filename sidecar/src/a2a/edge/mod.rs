@@ -5,7 +5,6 @@
 //!
 //! A credential that is wrong is refused, even where callers without any are let in.
 
-mod bucket;
 mod jwks;
 mod jwt;
 mod keys;
@@ -23,8 +22,8 @@ use tokio::sync::watch;
 use super::call::{Caller, Identity};
 use super::card::truth::SELF_HEADER;
 use super::ids::uuid;
+use crate::bucket::Buckets;
 use crate::outbound::resolve::{Resolver, System};
-use bucket::Buckets;
 pub(crate) use jwt::{Denied, Verifier};
 use keys::ApiKeyring;
 
@@ -113,7 +112,8 @@ impl Edge {
         if limits.max_requests_per_second > 0 {
             // Without the tenant, which anybody can make up.
             let who = key(identity.as_deref());
-            if let Err(wait) = self.buckets.take(&who, limits.max_requests_per_second, limits.request_burst) {
+            if let Err(wait) = self.buckets.take(&who, f64::from(limits.max_requests_per_second), limits.request_burst)
+            {
                 self.metrics.admissions.with_label_values(&[Kind::RateLimited.label()]).inc();
                 let message = format!("more than {} requests in a second", limits.max_requests_per_second);
                 return Err(Error::new(Kind::RateLimited, message).retry_after(wait));

@@ -103,6 +103,9 @@ impl Child {
     }
 
     fn notification(self: &Arc<Self>, envelope: &Envelope<'_>) {
+        if envelope.method == "notifications/tools/list_changed" {
+            self.shared.policy.stale();
+        }
         match (&*envelope.method, self.era) {
             ("notifications/progress", _) => self.progress(envelope),
             ("notifications/cancelled", Era::Legacy) => self.retract(envelope),

@@ -155,6 +155,7 @@ impl Child {
         self.shared.metrics.child_exits.with_label_values(&[name, ending.label()]).inc();
         self.shared.metrics.children.with_label_values(&[name]).dec();
         match ending {
+            Ending::Asked(_) if self.shared.built_in.is_some() => {}
             Ending::Asked(why) => {
                 tracing::info!(target: "transport", server = name, pid = self.pid, why, "child stopped");
             }

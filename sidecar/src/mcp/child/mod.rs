@@ -128,9 +128,12 @@ impl Child {
         let name = &[shared.conf.name.as_str()];
         shared.metrics.child_starts.with_label_values(name).inc();
         shared.metrics.children.with_label_values(name).inc();
-        tracing::info!(
-            target: "transport", server = shared.conf.name, pid = child.pid, era = era.as_str(), "child started"
-        );
+        // Conversations with a part of the sidecar come and go with calls.
+        if shared.built_in.is_none() {
+            tracing::info!(
+                target: "transport", server = shared.conf.name, pid = child.pid, era = era.as_str(), "child started"
+            );
+        }
         tokio::spawn(Arc::clone(&child).supervise(driver, on_end));
         Ok(child)
     }

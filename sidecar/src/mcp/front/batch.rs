@@ -12,7 +12,7 @@ use outrigger_protocol::mcp::{REVISION_HEADER, SESSION_HEADER};
 use super::body::MAX_DEPTH;
 use super::refuse::{Refusal, refuse};
 use super::reply::{self, Shape};
-use super::{Inbound, legacy};
+use super::{Inbound, legacy, trace};
 use crate::mcp::error::Error;
 use crate::mcp::outlet::{Answer, Event, outlet};
 
@@ -61,8 +61,11 @@ pub async fn post(inbound: &Inbound<'_>, text: &str) -> Result<Response, Refusal
         }
         let (tx, mut rx) = outlet();
         let id: Box<str> = envelope.id.map_or("null", |i| i.raw).into();
+        let traced = trace::traced(inbound.headers, envelope);
+        let traced = traced.as_ref().and_then(|text| Envelope::parse(text, usize::MAX).ok());
+        let envelope = traced.as_ref().unwrap_or(envelope);
         // Whatever else a call has to say goes to the session's stream.
-        if let Err(error) = legacy::call(server, &session, envelope, tx, false).await {
+        if let Err(error) = legacy::call(inbound, &session, envelope, tx, false).await {
             return Ok(reply::failure(&error, server.name(), Some(&id)));
         }
         waiting.push(async move {

@@ -18,6 +18,7 @@ use crate::mcp::child::table::Log;
 use crate::mcp::child::{Child, Request};
 use crate::mcp::error::Error;
 use crate::mcp::outlet::{Answer, Outlet, outlet};
+use crate::mcp::policy::{self, Gate};
 use crate::mcp::pool::Server;
 use crate::mcp::pool::slot::Slot;
 use crate::mcp::session::{Seat, Session};
@@ -98,7 +99,7 @@ pub async fn post(inbound: &Inbound<'_>, envelope: &Envelope<'_>) -> Result<Resp
     let sent = match envelope.kind {
         Kind::Request => {
             let (tx, rx) = outlet();
-            call(server, &session, envelope, tx, accept.stream).await.map_err(|error| ended(id, &error))?;
+            call(inbound, &session, envelope, tx, accept.stream).await.map_err(|error| ended(id, &error))?;
             let shape = Shape::Session(&session);
             return Ok(reply::reply(rx, accept, shape, None, None, &server.shared.timing).await);
         }
@@ -125,13 +126,23 @@ pub async fn other(server: &Server, session: &Session, envelope: &Envelope<'_>) 
 
 /// One call: its response, or the failure, goes to the outlet. `Err` only when the session is over.
 pub async fn call(
-    server: &Server,
+    inbound: &Inbound<'_>,
     session: &Arc<Session>,
     envelope: &Envelope<'_>,
     outlet: Outlet,
     streams: bool,
 ) -> Result<(), Error> {
+    let server = inbound.server;
     let started = Instant::now();
+    match policy::gate(inbound, envelope).await {
+        Gate::Open => {}
+        Gate::Edited(edit) => outlet.edit(edit),
+        Gate::Answered(answer) => {
+            server.shared.count(outrigger_protocol::mcp::method_label(&envelope.method), "refused", started);
+            outlet.finish(answer);
+            return Ok(());
+        }
+    }
     match begin(server, session, envelope, &outlet, streams).await {
         Ok(()) => Ok(()),
         // A child of its own took the session with it.

@@ -7,6 +7,7 @@ pub mod modern;
 pub mod open;
 pub mod refuse;
 pub mod reply;
+pub mod trace;
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderMap, Method, StatusCode};
+use outrigger_protocol::config::Filter;
 use outrigger_protocol::jsonrpc::scan::Malformed;
 use outrigger_protocol::jsonrpc::{Envelope, PARSE_ERROR};
 use outrigger_protocol::mcp::era::{Class, Headers, classify};
@@ -39,16 +41,32 @@ pub struct Params {
 
 /// Who calls, as far as it is known: one agent's container, or a sidecar that has proven itself.
 #[derive(Clone, Debug)]
-pub struct Caller(Arc<str>);
+pub struct Caller {
+    name: Arc<str>,
+    filter: Option<Arc<Filter>>,
+}
 
 impl Caller {
     fn of(extensions: &Extensions) -> Self {
-        Self(extensions.get::<Proven>().map_or_else(|| Arc::from("pod"), |c| Arc::clone(&c.subject)))
+        match extensions.get::<Proven>() {
+            Some(proven) => Self { name: Arc::clone(&proven.subject), filter: Some(Arc::clone(&proven.filter)) },
+            None => Self { name: Arc::from("pod"), filter: None },
+        }
     }
 
     /// The name that what is sealed for it is sealed with.
     pub fn name(&self) -> &str {
-        &self.0
+        &self.name
+    }
+
+    /// The same name, to keep.
+    pub fn shared_name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// What it may use beside what the server's policy says.
+    pub fn filter(&self) -> Option<Arc<Filter>> {
+        self.filter.clone()
     }
 }
 
@@ -91,7 +109,7 @@ async fn route(servers: &Servers, name: &str, request: HttpRequest) -> Result<Re
     match *request.method() {
         Method::POST => post(server, &caller, request).await,
         // There are no streams and sessions without a handshake.
-        Method::GET | Method::DELETE if modern(headers) => {
+        Method::GET | Method::DELETE if modern_headers(headers) => {
             Err(refuse("method", StatusCode::METHOD_NOT_ALLOWED, None, "this revision uses POST alone"))
         }
         Method::GET => legacy::get(server, &caller, headers),
@@ -100,7 +118,8 @@ async fn route(servers: &Servers, name: &str, request: HttpRequest) -> Result<Re
     }
 }
 
-fn modern(headers: &HeaderMap) -> bool {
+/// Whether a request names a stateless revision.
+pub fn modern_headers(headers: &HeaderMap) -> bool {
     headers.get(REVISION_HEADER).and_then(|r| r.to_str().ok()).is_some_and(is_modern_revision)
 }
 
@@ -131,6 +150,11 @@ async fn post(server: &Arc<Server>, caller: &Caller, request: HttpRequest) -> Re
         let message = "accept application/json, text/event-stream, or both";
         return Err(refuse("accept", StatusCode::NOT_ACCEPTABLE, id, message));
     }
+    let traced = trace::traced(headers, &envelope);
+    let envelope = match &traced {
+        Some(text) => Envelope::parse(text, usize::MAX).unwrap_or(envelope),
+        None => envelope,
+    };
     match era(headers, &envelope).map_err(|fault| faulty(&fault, id))? {
         Class::Legacy => legacy::post(&inbound, &envelope).await,
         Class::Modern(call) => modern::post(&inbound, &envelope, &call).await,

@@ -23,6 +23,7 @@ use crate::mcp::child::{Child, Era, Request};
 use crate::mcp::client::{Behind, serial};
 use crate::mcp::error::Error;
 use crate::mcp::outlet::{Answer, Outlet, outlet};
+use crate::mcp::policy::{self, Gate};
 use crate::mcp::pool::Owner;
 use crate::mcp::pool::slot::Kind as SlotKind;
 
@@ -64,6 +65,15 @@ pub async fn post(inbound: &Inbound<'_>, envelope: &Envelope<'_>, call: &Modern<
     let id = envelope.id.map(|i| i.raw);
     let (tx, rx) = outlet();
     let started = Instant::now();
+    match policy::gate(inbound, envelope).await {
+        Gate::Open => {}
+        Gate::Edited(edit) => tx.edit(edit),
+        Gate::Answered(answer) => {
+            server.shared.count(method_label(&envelope.method), "refused", started);
+            tx.finish(answer);
+            return Ok(reply::reply(rx, accept, Shape::Modern, None, None, &server.shared.timing).await);
+        }
+    }
     match begin(inbound, envelope, call, &tx).await {
         Ok(abandon) => Ok(reply::reply(rx, accept, Shape::Modern, None, Some(abandon), &server.shared.timing).await),
         Err(error) => {

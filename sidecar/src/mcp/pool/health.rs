@@ -31,6 +31,9 @@ const LOOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs for as long as the sidecar does.
 pub async fn watch(server: Arc<Server>) {
+    if server.shared.built_in.is_some() {
+        return;
+    }
     let timing = server.shared.timing.clone();
     let Some(socket) = server.shared.conf.socket() else { return reachability::watch(server).await };
     let mut generation: Option<String> = None;
@@ -238,6 +241,26 @@ async fn converse(server: &Arc<Server>, era: Era) -> Result<Info, Error> {
         child.ended().await;
     }
     info
+}
+
+/// Asks a server that works for its tools, as they may be others now.
+pub async fn ask_tools(server: &Arc<Server>) -> Result<(), Error> {
+    server.ready().await?;
+    let era = if server.eras.borrow().legacy == Some(false) { Era::Modern } else { Era::Legacy };
+    let (child, hello) = open(server, era).await?;
+    let info = hello::interview(&child, &hello).await;
+    if !server.shares() {
+        child.stop("probe", server.shared.timing.probe_grace);
+    }
+    let info = info?;
+    server.health.send_if_modified(|h| {
+        let news = h.phase == ServerPhase::Ready && h.info.as_ref() != Some(&info);
+        if news {
+            h.info = Some(info);
+        }
+        news
+    });
+    Ok(())
 }
 
 async fn open(server: &Arc<Server>, era: Era) -> Result<(Arc<Child>, Arc<Hello>), Error> {

@@ -1,9 +1,11 @@
 //! What is said first to a child of the proxy's own, and what it answers.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use outrigger_protocol::jsonrpc::{Envelope, Slice, member, string};
+use outrigger_protocol::mcp::listing::{List, Page};
 use outrigger_protocol::mcp::meta::{self, Stamp};
 use outrigger_protocol::mcp::{MODERN_REVISIONS, is_modern_revision};
 use serde::Deserialize;
@@ -11,13 +13,14 @@ use serde::Deserialize;
 use super::Info;
 use crate::mcp::child::{Child, Era};
 use crate::mcp::error::Error;
+use crate::mcp::policy::{Definition, MAX_DEFINITIONS};
 
 /// Revisions of a server that are remembered.
 pub const MAX_VERSIONS: usize = 16;
 /// Names of tools that are kept.
-const MAX_TOOLS: usize = 128;
+pub const MAX_TOOLS: usize = 128;
 /// Pages of tools that are read.
-const MAX_PAGES: usize = 16;
+const MAX_PAGES: usize = 64;
 /// The proxy as a client.
 const OURSELVES: &str = concat!(r#"{"name":"outrigger","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
 
@@ -149,10 +152,15 @@ fn discovered(body: &[u8]) -> Result<Hello, Error> {
 
 /// Asks for the tools of a child that has said hello.
 pub async fn interview(child: &Child, hello: &Hello) -> Result<Info, Error> {
-    let mut tools = Vec::new();
+    let mut tools: Vec<Definition> = Vec::new();
+    let mut all = false;
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
-        if !hello.can("tools") || tools.len() >= MAX_TOOLS {
+        if !hello.can("tools") {
+            all = true;
+            break;
+        }
+        if tools.len() >= MAX_DEFINITIONS {
             break;
         }
         let cursor_member = cursor.take().map(|c| format!(r#""cursor":{}"#, serde_json::Value::from(c)));
@@ -162,8 +170,8 @@ pub async fn interview(child: &Child, hello: &Hello) -> Result<Info, Error> {
         let answer = child.call("tools/list", &params, child.shared.request_limit()).await?;
         match page(&answer.body) {
             Ok(page) => {
-                tools.extend(page.tools.into_iter().map(|t| t.name));
-                cursor = page.next_cursor;
+                tools.extend(page.0);
+                cursor = page.1;
             }
             // It talks, so it can work; what it says of its tools is between it and its clients.
             Err(why) => {
@@ -172,28 +180,26 @@ pub async fn interview(child: &Child, hello: &Hello) -> Result<Info, Error> {
             }
         }
         if cursor.is_none() {
+            all = true;
             break;
         }
     }
+    child.shared.policy.learn(&tools, all);
     tools.truncate(MAX_TOOLS);
-    Ok(Info { protocol_version: hello.revision.clone(), server_info: hello.name(), tools })
+    let tool_digests = tools.iter().filter_map(|t| t.digest.clone().map(|d| (t.name.clone(), d))).collect();
+    let tools = tools.into_iter().map(|t| t.name).collect();
+    Ok(Info { protocol_version: hello.revision.clone(), server_info: hello.name(), tools, tool_digests })
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Page {
-    tools: Vec<Tool>,
-    next_cursor: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Tool {
-    name: String,
-}
-
-fn page(body: &[u8]) -> Result<Page, String> {
+/// The definitions of one page, and where the next one begins.
+fn page(body: &[u8]) -> Result<(Vec<Definition>, Option<String>), String> {
     let raw = result(body).map_err(|e| e.to_string())?;
-    serde_json::from_str(raw).map_err(|e| e.to_string())
+    let page = Page::read(List::Tools, Slice { raw, at: 0 }).ok_or("it has no list of tools")?;
+    if page.items.iter().any(|tool| tool.id.is_empty()) {
+        return Err("a tool has no name".into());
+    }
+    let tools = page.items.iter().map(|tool| Definition::of(&tool.id, tool.raw())).collect();
+    Ok((tools, page.next.and_then(string).map(Cow::into_owned)))
 }
 
 #[cfg(test)]

@@ -107,16 +107,22 @@ impl Server {
     /// Knows its configuration; nothing runs yet.
     pub fn new(shared: Shared) -> Arc<Self> {
         let shared = Arc::new(shared);
+        let built_in = shared.built_in.is_some();
         let eras = match shared.conf.era {
+            config::Era::Auto if built_in => Eras { legacy: Some(true), modern: Some(true), ..Eras::default() },
             config::Era::Auto => Eras::default(),
             config::Era::Legacy => Eras { legacy: Some(true), modern: Some(false), ..Eras::default() },
             config::Era::Modern => Eras { legacy: Some(false), modern: Some(true), ..Eras::default() },
         };
         Arc::new_cyclic(|me| Self {
-            health: watch::Sender::new(Health {
-                reason: "ShimUnreachable",
-                message: "the tool container was not reached yet".into(),
-                ..Health::default()
+            health: watch::Sender::new(if built_in {
+                Health { phase: ServerPhase::Ready, ..Health::default() }
+            } else {
+                Health {
+                    reason: "ShimUnreachable",
+                    message: "the tool container was not reached yet".into(),
+                    ..Health::default()
+                }
             }),
             eras: watch::Sender::new(eras),
             failing: Notify::new(),
@@ -170,6 +176,7 @@ impl Server {
             protocol_version: info.protocol_version,
             server_info: info.server_info,
             tools: info.tools,
+            tool_digests: info.tool_digests,
             processes: u32::try_from(metrics.children.with_label_values(&[self.name()]).get()).unwrap_or(0),
             crashes: self.crashes.load(Ordering::Relaxed),
             last_exit: self.last_exit.lock().clone(),

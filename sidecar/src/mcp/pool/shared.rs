@@ -1,5 +1,6 @@
 //! What a server, its sessions and its children know of each other.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -8,9 +9,11 @@ use outrigger_protocol::status::ServerPhase;
 use tokio::time::Instant;
 
 use crate::drain::Drain;
+use crate::mcp::builtin::BuiltIn;
 use crate::mcp::client::Audience;
 use crate::mcp::error::Error;
 use crate::mcp::metrics::Metrics;
+use crate::mcp::policy::Policy;
 use crate::mcp::seal::Seal;
 use crate::mcp::timing::Timing;
 use crate::mcp::wire_http::Upstream;
@@ -19,6 +22,8 @@ use crate::mcp::wire_http::Upstream;
 pub struct Shared {
     /// From the boot document.
     pub conf: config::Server,
+    /// The server itself, where it is a part of the sidecar.
+    pub built_in: Option<Arc<dyn BuiltIn>>,
     /// Waits.
     pub timing: Timing,
     /// Metrics.
@@ -31,6 +36,8 @@ pub struct Shared {
     pub listeners: Audience,
     /// What connections to a server over HTTP share, once there is one.
     pub upstream: OnceLock<Arc<Upstream>>,
+    /// What callers may do with its tools.
+    pub policy: Policy,
 }
 
 impl Shared {
@@ -80,6 +87,8 @@ pub struct Info {
     pub server_info: String,
     /// Names of its tools.
     pub tools: Vec<String>,
+    /// SHA-256 (hex) of their definitions, by name.
+    pub tool_digests: BTreeMap<String, String>,
 }
 
 /// Which eras a server speaks, as far as that is known.

@@ -18,7 +18,7 @@ use crate::outbound::{Client, Guard, Opened, Outgoing, Waits, tls};
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// It is not reached over HTTP.
-    #[error("it speaks over standard input and output")]
+    #[error("it does not speak over HTTP")]
     NotHttp,
     /// Its URL is none.
     #[error("its URL {0}")]
@@ -96,7 +96,7 @@ impl Upstream {
         timing: Timing,
     ) -> Result<Self, SetupError> {
         let (url, guard, trust, credentials) = match reach {
-            Reach::Stdio { .. } => return Err(SetupError::NotHttp),
+            Reach::Stdio { .. } | Reach::BuiltIn => return Err(SetupError::NotHttp),
             Reach::Http { port, path, .. } => {
                 (format!("http://127.0.0.1:{port}{path}"), Guard::Open, tls::public(), Credentials::None)
             }

@@ -14,6 +14,7 @@
 
 pub mod control;
 pub mod http;
+pub mod inner;
 pub mod pipes;
 pub mod stdin;
 
@@ -33,6 +34,8 @@ pub enum Wire {
     Pipes(Stdin),
     /// Requests over HTTP.
     Http(http::Sender),
+    /// A part of the sidecar.
+    Inner(inner::Sender),
 }
 
 /// The half that receives and knows when it is over.
@@ -42,6 +45,8 @@ pub enum Driver {
     Pipes(pipes::Driver),
     /// Answers and streams over HTTP.
     Http(http::Driver),
+    /// A part of the sidecar.
+    Inner(inner::Driver),
 }
 
 impl Wire {
@@ -56,6 +61,11 @@ impl Wire {
                 let (sender, driver) = http::open(shared)?;
                 Ok((Self::Http(sender), Driver::Http(driver)))
             }
+            Reach::BuiltIn => {
+                let server = shared.built_in.as_deref().ok_or(Error::ShimLost)?;
+                let (sender, driver) = inner::open(server);
+                Ok((Self::Inner(sender), Driver::Inner(driver)))
+            }
         }
     }
 
@@ -64,6 +74,7 @@ impl Wire {
         match self {
             Self::Pipes(stdin) => stdin.send(line),
             Self::Http(sender) => sender.send(line),
+            Self::Inner(sender) => sender.send(line),
         }
     }
 
@@ -71,7 +82,7 @@ impl Wire {
     pub fn unread(&self) -> bool {
         match self {
             Self::Pipes(stdin) => stdin.unread(),
-            Self::Http(_) => false,
+            Self::Http(_) | Self::Inner(_) => false,
         }
     }
 
@@ -80,6 +91,8 @@ impl Wire {
         match self {
             Self::Pipes(stdin) => stdin.close(),
             Self::Http(sender) => sender.close(),
+            // It ends with its driver.
+            Self::Inner(_) => {}
         }
     }
 }
@@ -89,7 +102,7 @@ impl Driver {
     pub fn pid(&self) -> u32 {
         match self {
             Self::Pipes(driver) => driver.pid(),
-            Self::Http(_) => 0,
+            Self::Http(_) | Self::Inner(_) => 0,
         }
     }
 
@@ -99,6 +112,7 @@ impl Driver {
         match self {
             Self::Pipes(driver) => driver.run(child).await,
             Self::Http(driver) => driver.run(child).await,
+            Self::Inner(driver) => driver.run(child).await,
         }
     }
 }

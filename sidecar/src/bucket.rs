@@ -1,4 +1,4 @@
-//! How many requests one caller may send.
+//! How often something may happen: for each caller, or for each tool.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Most callers that are remembered.
+/// Most buckets that are remembered.
 pub const MAX_BUCKETS: usize = 10_000;
 
-/// One bucket of tokens per caller.
+/// One bucket of tokens for each name.
 #[derive(Default)]
-pub(super) struct Buckets(Mutex<HashMap<Arc<str>, Bucket>>);
+pub struct Buckets(Mutex<HashMap<Arc<str>, Bucket>>);
 
 #[derive(Clone, Copy)]
 struct Bucket {
@@ -20,9 +20,9 @@ struct Bucket {
 }
 
 impl Buckets {
-    /// Takes a token, or says in how many seconds there is one.
-    pub(super) fn take(&self, who: &Arc<str>, per_second: u32, burst: u32) -> Result<(), u32> {
-        let (rate, most) = (f64::from(per_second), f64::from(burst.max(1)));
+    /// Takes a token, of which `rate` come back in a second, or says in how many seconds there is one.
+    pub fn take(&self, who: &Arc<str>, rate: f64, burst: u32) -> Result<(), u32> {
+        let most = f64::from(burst.max(1));
         let now = Instant::now();
         let filled = |b: Bucket| (b.tokens + (now - b.at).as_secs_f64() * rate).min(most);
         let mut buckets = self.0.lock();
@@ -68,20 +68,20 @@ mod tests {
         let buckets = Buckets::default();
         let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
         for _ in 0..3 {
-            assert_eq!(buckets.take(&a, 2, 3), Ok(()));
+            assert_eq!(buckets.take(&a, 2.0, 3), Ok(()));
         }
-        assert_eq!(buckets.take(&a, 2, 3), Err(1));
-        assert_eq!(buckets.take(&b, 2, 3), Ok(()), "another caller has its own");
+        assert_eq!(buckets.take(&a, 2.0, 3), Err(1));
+        assert_eq!(buckets.take(&b, 2.0, 3), Ok(()), "another caller has its own");
         tokio::time::advance(Duration::from_millis(499)).await;
-        assert_eq!(buckets.take(&a, 2, 3), Err(1));
+        assert_eq!(buckets.take(&a, 2.0, 3), Err(1));
         tokio::time::advance(Duration::from_millis(2)).await;
-        assert_eq!(buckets.take(&a, 2, 3), Ok(()));
-        assert_eq!(buckets.take(&a, 2, 3), Err(1));
+        assert_eq!(buckets.take(&a, 2.0, 3), Ok(()));
+        assert_eq!(buckets.take(&a, 2.0, 3), Err(1));
         tokio::time::advance(Duration::from_secs(3600)).await;
         for _ in 0..3 {
-            assert_eq!(buckets.take(&a, 2, 3), Ok(()));
+            assert_eq!(buckets.take(&a, 2.0, 3), Ok(()));
         }
-        assert_eq!(buckets.take(&a, 2, 3), Err(1), "a quiet hour saves up no more than the burst");
+        assert_eq!(buckets.take(&a, 2.0, 3), Err(1), "a quiet hour saves up no more than the burst");
         assert_eq!((seconds(0.1), seconds(1.0), seconds(1.1)), (1, 1, 2));
     }
 
@@ -89,11 +89,11 @@ mod tests {
     async fn callers_are_bounded() {
         let buckets = Buckets::default();
         for i in 0..MAX_BUCKETS + 5 {
-            assert_eq!(buckets.take(&i.to_string().into(), 1, 1), Ok(()));
+            assert_eq!(buckets.take(&i.to_string().into(), 1.0, 1), Ok(()));
             tokio::time::advance(Duration::from_micros(10)).await;
         }
         assert!(buckets.0.lock().len() <= MAX_BUCKETS);
         let newest: Arc<str> = (MAX_BUCKETS + 4).to_string().into();
-        assert_eq!(buckets.take(&newest, 1, 1), Err(1), "the newest are remembered");
+        assert_eq!(buckets.take(&newest, 1.0, 1), Err(1), "the newest are remembered");
     }
 }

@@ -1,0 +1,262 @@
+//! Whether a request passes, and what is done with its answer.
+
+use std::sync::Arc;
+
+use outrigger_protocol::config::{Drift, ToolPolicy};
+use outrigger_protocol::jsonrpc::{Envelope, INVALID_PARAMS, Slice, member, string};
+use outrigger_protocol::mcp::annotation::{Mismatch, check};
+use outrigger_protocol::mcp::filter::passes_all;
+use outrigger_protocol::mcp::header::Header;
+use outrigger_protocol::mcp::listing::List;
+use outrigger_protocol::mcp::object::Object;
+use outrigger_protocol::mcp::{HEADER_MISMATCH, PARAM_HEADER_PREFIX};
+use serde_json::json;
+
+use super::audit::Ticket;
+use super::definitions::{Definition, Known};
+use super::{Policy, View};
+use crate::mcp::front::{Inbound, modern_headers};
+use crate::mcp::outlet::{Answer, Edit};
+use crate::mcp::pool::{Server, health};
+
+/// `_meta` key of why a call was not made, in its result.
+const REASON: &str = "outrigger.dev/reason";
+/// `_meta` key of when it may be made again, in milliseconds from now.
+const RETRY_AFTER: &str = "outrigger.dev/retryAfterMs";
+/// The reason of a call whose headers are not as its arguments.
+const MISMATCH: &str = "header_mismatch";
+/// Longest `traceparent` (W3C Trace Context, version 00).
+const TRACEPARENT: usize = 55;
+
+/// What becomes of a request.
+pub enum Gate {
+    /// It goes on.
+    Open,
+    /// It goes on, and its answer through this.
+    Edited(Edit),
+    /// It is answered.
+    Answered(Answer),
+}
+
+/// Why a call is not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    NotAllowed,
+    Drifted,
+    Ambiguous,
+    TooLarge(u64),
+    Rate(u32),
+    Concurrent(u32),
+}
+
+impl Refused {
+    fn label(self) -> &'static str {
+        match self {
+            Self::NotAllowed => "not_allowed",
+            Self::Drifted => "drifted",
+            Self::Ambiguous => "ambiguous",
+            Self::TooLarge(_) => "arguments_too_large",
+            Self::Rate(_) => "rate_limited",
+            Self::Concurrent(_) => "too_many_calls",
+        }
+    }
+
+    fn answer(self, id: Option<&str>, tool: &str) -> Answer {
+        let (reason, text, wait) = match self {
+            // Not to be told from a tool that there isn't.
+            Self::NotAllowed | Self::Drifted => {
+                return Answer::error(id, INVALID_PARAMS, &format!("Unknown tool: {tool}"));
+            }
+            Self::Ambiguous => {
+                return Answer::error(id, INVALID_PARAMS, "params must have name and arguments once each");
+            }
+            Self::TooLarge(most) => ("ArgumentsTooLarge", format!("The arguments have more than {most} bytes."), None),
+            Self::Rate(seconds) => {
+                let text = format!("This tool was called too often. Call it again in {seconds} s.");
+                ("RateLimited", text, Some(u64::from(seconds) * 1000))
+            }
+            Self::Concurrent(most) => {
+                let text = format!(
+                    "{most} calls of this tool are in progress, which is the limit. Call it again when one has ended."
+                );
+                ("TooManyCalls", text, Some(1000))
+            }
+        };
+        let mut meta = json!({ REASON: reason });
+        if let Some(wait) = wait {
+            meta[RETRY_AFTER] = wait.into();
+        }
+        let content = [json!({"type": "text", "text": text})];
+        let result = json!({"content": content, "isError": true, "resultType": "complete", "_meta": meta});
+        Answer::to(id.unwrap_or("null"), &result.to_string())
+    }
+}
+
+/// Judges a request of a client. Only `tools/list` and `tools/call` are bounded by rules.
+pub async fn gate(inbound: &Inbound<'_>, envelope: &Envelope<'_>) -> Gate {
+    match &*envelope.method {
+        "tools/list" => list(inbound),
+        "tools/call" => call(inbound, envelope).await,
+        _ => Gate::Open,
+    }
+}
+
+fn list(inbound: &Inbound<'_>) -> Gate {
+    let shared = &inbound.server.shared;
+    debug_assert_eq!(List::Tools.method(), "tools/list");
+    let view = shared.policy.view(inbound.caller.filter());
+    if view.is_open(&shared.conf.name) {
+        return Gate::Open;
+    }
+    let shared = Arc::clone(shared);
+    Gate::Edited(Edit::new(move |answer| shared.policy.shown(&view, answer)))
+}
+
+async fn call(inbound: &Inbound<'_>, envelope: &Envelope<'_>) -> Gate {
+    let server = inbound.server;
+    let policy = &server.shared.policy;
+    let id = envelope.id.map(|i| i.raw);
+    let params = envelope.params.unwrap_or(Slice { raw: "{}", at: 0 });
+    let asked = Object::read(params);
+    let tool = asked.as_ref().and_then(|p| p.text("name")).unwrap_or_default();
+    let arguments = asked.as_ref().and_then(|p| p.get("arguments")).map_or("", |a| a.raw);
+    let trace = trace(inbound, params);
+    let mut ticket = Ticket::new(server, &tool, inbound.caller.shared_name(), arguments, &trace);
+    let view = policy.view(inbound.caller.filter());
+    if !view.is_open(server.name()) {
+        let verdict = match once(asked.as_ref()) {
+            Ok(()) => admit(server, policy, &view, &tool, arguments).await,
+            Err(refused) => Err(refused),
+        };
+        match verdict {
+            Ok(holds_place) => ticket.holds_place = holds_place,
+            Err(refused) => {
+                policy.refused(refused.label());
+                ticket.refused(refused.label());
+                return Gate::Answered(refused.answer(id, &tool));
+            }
+        }
+    }
+    if let Err(mismatch) = repeats(inbound, policy, &tool, asked.as_ref().and_then(|p| p.get("arguments"))).await {
+        policy.refused(MISMATCH);
+        ticket.refused(MISMATCH);
+        let body = mismatch.response(id.unwrap_or("null")).into();
+        return Gate::Answered(Answer { body, failure: None, code: Some(HEADER_MISMATCH.into()) });
+    }
+    Gate::Edited(Edit::new(move |answer| {
+        ticket.answered(&answer);
+        answer
+    }))
+}
+
+/// Of two members with one key readers take the first or the last: nobody may be shown one and given the other.
+fn once(params: Option<&Object<'_>>) -> Result<(), Refused> {
+    let Some(params) = params else { return Ok(()) };
+    let twice = |key: &str| params.members().iter().filter(|m| m.key == key).count() > 1;
+    if twice("name") || twice("arguments") { Err(Refused::Ambiguous) } else { Ok(()) }
+}
+
+/// Whether a call may be made; `Ok(true)` when it has taken a place among those in flight. Each round of a call counts:
+/// whether it goes on with one that was let through is the client's word alone.
+async fn admit(
+    server: &Arc<Server>,
+    policy: &Policy,
+    view: &View,
+    tool: &str,
+    arguments: &str,
+) -> Result<bool, Refused> {
+    if !passes_all(view.filters(server.name()), tool) {
+        return Err(Refused::NotAllowed);
+    }
+    let Some(rules) = view.rules(server.name()) else { return Ok(false) };
+    if rules.drift == Drift::Block && !rules.pins.is_empty() && !as_pinned(server, policy, rules, tool).await {
+        return Err(Refused::Drifted);
+    }
+    if let Some(most) = rules.max_argument_bytes.filter(|most| arguments.len() as u64 > *most) {
+        return Err(Refused::TooLarge(most));
+    }
+    let tool: Arc<str> = tool.into();
+    if let Some(most) = rules.max_concurrent {
+        let mut running = policy.running.lock();
+        if running.get(&tool).copied().unwrap_or(0) >= most {
+            return Err(Refused::Concurrent(most));
+        }
+        *running.entry(Arc::clone(&tool)).or_default() += 1;
+    }
+    let holds = rules.max_concurrent.is_some();
+    if let Some(most) = rules.max_per_minute
+        && let Err(wait) = policy.rates.take(&tool, f64::from(most) / 60.0, most)
+    {
+        if holds {
+            release(policy, &tool);
+        }
+        return Err(Refused::Rate(wait));
+    }
+    Ok(holds)
+}
+
+/// Gives a place among the calls in flight back.
+pub(super) fn release(policy: &Policy, tool: &Arc<str>) {
+    let mut running = policy.running.lock();
+    if let Some(n) = running.get_mut(tool) {
+        *n -= 1;
+        if *n == 0 {
+            running.remove(tool);
+        }
+    }
+}
+
+/// Whether a tool is what was pinned, as far as its server says.
+async fn as_pinned(server: &Arc<Server>, policy: &Policy, rules: &ToolPolicy, tool: &str) -> bool {
+    definition(server, policy, tool).await.is_some_and(|d| !d.standing(&rules.pins).drifted())
+}
+
+/// What the server says of a tool; it is asked when that is not known. `None` when there is none or it does not say.
+async fn definition(server: &Arc<Server>, policy: &Policy, tool: &str) -> Option<Definition> {
+    let definitions = &policy.definitions;
+    let mut known = definitions.get(tool);
+    if matches!(known, Known::Unknown) {
+        let _one = definitions.asking.lock().await;
+        known = definitions.get(tool);
+        if matches!(known, Known::Unknown) {
+            if let Err(error) = health::ask_tools(server).await {
+                tracing::warn!(target: "business", server = server.name(), %error, "the server was asked for its tools in vain");
+            }
+            known = definitions.get(tool);
+        }
+    }
+    match known {
+        Known::As(definition) => Some(definition),
+        Known::Absent | Known::Unknown => None,
+    }
+}
+
+/// Holds the headers of a stateless client that repeat arguments against them (2026-07-28, transports, "Custom
+/// headers"): the server has no HTTP to do it. For a call without such headers the server is not asked anew.
+async fn repeats(
+    inbound: &Inbound<'_>,
+    policy: &Policy,
+    tool: &str,
+    arguments: Option<Slice<'_>>,
+) -> Result<(), Mismatch> {
+    if !modern_headers(inbound.headers) {
+        return Ok(());
+    }
+    let any = inbound.headers.keys().any(|name| name.as_str().starts_with(PARAM_HEADER_PREFIX));
+    let known = match policy.definitions.get(tool) {
+        Known::As(definition) => Some(definition),
+        Known::Unknown if any => definition(inbound.server, policy, tool).await,
+        Known::Absent | Known::Unknown => None,
+    };
+    let Some(known) = known else { return Ok(()) };
+    let headers = inbound.headers;
+    check(&known.params, arguments, |name| Header::of(headers.get_all(name).iter().map(http::HeaderValue::as_bytes)))
+}
+
+/// The trace that a request belongs to, as its server is told it.
+fn trace(inbound: &Inbound<'_>, params: Slice<'_>) -> String {
+    let in_meta = member(params, "_meta").and_then(|meta| member(meta, "traceparent"));
+    let in_meta = in_meta.and_then(|t| string(t.raw)).map(std::borrow::Cow::into_owned);
+    let header = || inbound.headers.get("traceparent").and_then(|t| t.to_str().ok()).map(str::to_owned);
+    in_meta.or_else(header).filter(|t| t.len() <= TRACEPARENT).unwrap_or_default()
+}
