@@ -82,6 +82,8 @@ fn verb<B>(request: &http::Request<B>) -> &'static str {
     match *request.method() {
         http::Method::GET if has("watch=true") => "watch",
         http::Method::GET => "get",
+        // It asks and changes nothing.
+        http::Method::POST if resource(request.uri().path()) == "tokenreviews" => "review",
         http::Method::POST => "create",
         http::Method::PUT => "update",
         http::Method::PATCH if query.contains("dryRun=") => "dry_run",
@@ -144,6 +146,8 @@ mod tests {
         for (method, uri, want) in [
             ("GET", "/api/v1/pods?watch=true&timeoutSeconds=200", "watch"),
             ("GET", "/api/v1/pods?limit=500", "get"),
+            ("POST", "/apis/authentication.k8s.io/v1/tokenreviews", "review"),
+            ("POST", "/api/v1/namespaces/n/pods", "create"),
             ("PATCH", "/apis/apps/v1/namespaces/n/deployments/x?dryRun=All&fieldManager=o", "dry_run"),
             ("PATCH", "/apis/apps/v1/namespaces/n/deployments/x?fieldManager=o", "patch"),
         ] {

@@ -84,6 +84,8 @@ fn essence(status: &PodStatus) -> PodStatus {
             server.last_exit.clear();
         }
     }
+    // How long is the pod's own to know; that it is too long is in the part.
+    (status.control.connected, status.control.stale_seconds) = (status.control.part.ready, 0);
     status.push_dead_letters = magnitude(status.push_dead_letters);
     status
 }
@@ -106,6 +108,7 @@ pub fn all_well(status: &PodStatus) -> bool {
         && status.skills.iter().all(|s| s.part.ready)
         && (status.store.ready || !tells(&status.store))
         && status.interfaces.iter().all(|i| i.part.ready)
+        && (status.control.part.ready || !tells(&status.control.part))
 }
 
 /// A change of a pod, as the watch tells it.

@@ -4,6 +4,7 @@ pub mod apply;
 pub mod caches;
 pub mod check;
 pub mod client;
+pub mod control_api;
 pub mod controller;
 pub mod election;
 pub mod facts;

@@ -2,11 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use outrigger_operator::check;
 use outrigger_operator::client::{Watches, connect};
+use outrigger_operator::control_api;
+use outrigger_operator::control_api::keeper::{Place, Plane};
 use outrigger_operator::election::Elector;
 use outrigger_operator::http::{self, Health};
 use outrigger_operator::issuer::{self, Issuers};
@@ -16,9 +19,13 @@ use outrigger_operator::run::{self, Run};
 use outrigger_operator::scopes::Scopes;
 use outrigger_operator::settings::{self, Settings};
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
+
+/// A new leader waits so long for the authority of the control API before it goes on without.
+const AUTHORITY_WAIT: Duration = Duration::from_secs(15);
 
 /// Reconciles Agent, MCPServer and Skill.
 #[derive(Parser)]
@@ -81,6 +88,12 @@ struct Arguments {
     /// Address of metrics and health.
     #[arg(long, env = "OUTRIGGER_METRICS_ADDRESS", default_value = "[::]:19465")]
     metrics_address: SocketAddr,
+    /// Address of the control API.
+    #[arg(long, env = "OUTRIGGER_CONTROL_ADDRESS", default_value = "[::]:8443")]
+    control_address: SocketAddr,
+    /// Name of the Service, in the operator's namespace, by which sidecars reach the control API at port 8443.
+    #[arg(long, env = "OUTRIGGER_CONTROL_SERVICE", default_value = "outrigger-operator")]
+    control_service: String,
     /// Name of the Lease.
     #[arg(long, env = "OUTRIGGER_LEASE_NAME", default_value = "outrigger-operator")]
     lease_name: String,
@@ -153,13 +166,35 @@ async fn operate(arguments: Arguments) -> anyhow::Result<()> {
     let config = kube::Config::infer().await.context("no way to the API server")?;
     let client = connect(config, &metrics, &watches)?;
     let namespaces = names(&arguments.watch_namespaces);
+    let (leading, plane) = (watch::Sender::new(false), Plane::default());
+    let control = control_api::Parts {
+        client: client.clone(),
+        place: Place {
+            namespace: arguments.namespace.clone(),
+            service: arguments.control_service.clone(),
+            domain: arguments.cluster_domain.clone(),
+            port: outrigger_protocol::control::PORT,
+        },
+        listener: http::bind(arguments.control_address).await.context("control address")?,
+        namespaces: namespaces.clone(),
+        leading: leading.subscribe(),
+        plane: plane.clone(),
+        metrics: metrics.clone(),
+        health: health.clone(),
+    };
+    let control = tokio::spawn(control_api::run(control, shutdown.clone()));
     // Names of pods come again; two processes never have one identity.
     let me = format!("{}_{:08x}", arguments.pod_name, rand::random::<u32>());
     let mut elector = Elector::new(client.clone(), &arguments.namespace, &arguments.lease_name, &me);
     let mut lost = false;
     if run::definitions(&client, &namespaces, &health, &shutdown).await && elector.win(&shutdown).await {
         metrics.leader.set(1);
+        leading.send_replace(true);
         let stop = shutdown.child_token();
+        // Documents without it would be written twice.
+        if !plane.known_within(AUTHORITY_WAIT).await {
+            tracing::warn!("the control API has no authority yet: pods are told of it later");
+        }
         let (reporter, publisher) = Reporter::new(client.clone(), me, metrics.clone(), stop.clone());
         let (scopes, issuers) = (Scopes::default(), Issuers::default());
         let issuer = issuer::follow(client.clone(), issuers.clone(), scopes.clone(), metrics.clone(), stop.clone());
@@ -171,11 +206,13 @@ async fn operate(arguments: Arguments) -> anyhow::Result<()> {
             health: health.clone(),
             scopes,
             issuers,
+            control: plane.clone(),
             concurrency: arguments.concurrency,
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(publisher);
         tasks.spawn(issuer);
+        tasks.spawn(control_api::tell(plane, run.scopes.clone(), stop.clone()));
         let scopes = if namespaces.is_empty() { vec![None] } else { namespaces.into_iter().map(Some).collect() };
         for namespace in scopes {
             tasks.spawn(run::scope(run.clone(), namespace, stop.clone()));
@@ -188,16 +225,16 @@ async fn operate(arguments: Arguments) -> anyhow::Result<()> {
         lost = !shutdown.is_cancelled();
         stop.cancel();
         metrics.leader.set(0);
+        leading.send_replace(false);
         // What is at work now still belongs to this leader.
-        let _ = tokio::time::timeout(std::time::Duration::from_secs(5), async {
-            while tasks.join_next().await.is_some() {}
-        })
-        .await;
+        let _ =
+            tokio::time::timeout(Duration::from_secs(5), async { while tasks.join_next().await.is_some() {} }).await;
         tasks.shutdown().await;
         elector.release().await;
     }
     shutdown.cancel();
     server.await??;
+    control.await??;
     anyhow::ensure!(!lost, "the lease is lost");
     Ok(())
 }

@@ -4,6 +4,8 @@ use prometheus::{
     Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
+use crate::control_api;
+
 /// All metrics; cheap to clone.
 #[derive(Clone)]
 pub struct Metrics {
@@ -38,6 +40,8 @@ pub struct Metrics {
     pub pod_reads: IntCounterVec,
     /// `outrigger_operator_issuer_reads_total{outcome}`
     pub issuer_reads: IntCounterVec,
+    /// Of the control API.
+    pub control: control_api::metrics::Metrics,
 }
 
 impl Metrics {
@@ -105,6 +109,7 @@ impl Metrics {
                 "Reads of the cluster's token issuer and its keys, by outcome (ok, error).",
                 &["outcome"],
             )?,
+            control: control_api::metrics::Metrics::register(&registry)?,
             registry,
         };
         // A counter that does not exist yet cannot be alerted on.

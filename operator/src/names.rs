@@ -10,6 +10,10 @@ pub const AGENT_LABEL: &str = "outrigger.dev/agent";
 pub const SERVER_LABEL: &str = "outrigger.dev/mcp-server";
 /// Label with the name of the Skill.
 pub const SKILL_LABEL: &str = "outrigger.dev/skill";
+/// Label of the `ConfigMap`s that hold a document for running pods.
+pub const DOCUMENT_LABEL: &str = "outrigger.dev/document";
+/// Value of [`DOCUMENT_LABEL`] for live documents.
+pub const LIVE_DOCUMENT: &str = "live";
 /// Label by which our objects are cached and found.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Value of [`MANAGED_BY_LABEL`].
@@ -52,6 +56,16 @@ pub fn subject(namespace: &str, agent: &str) -> String {
 /// Service of an Agent that other agents resolve: one address per ready pod.
 pub fn peers_service(agent: &str) -> String {
     format!("{agent}-peers")
+}
+
+/// `ConfigMap` of the live document; `objects` is the name of the ServiceAccount too.
+pub fn live_document(objects: &str) -> String {
+    format!("{objects}-live")
+}
+
+/// The name behind that of a `ConfigMap` of a live document.
+pub fn of_live_document(config_map: &str) -> Option<&str> {
+    config_map.strip_suffix("-live")
 }
 
 /// Name of the `ConfigMap` of a Skill.

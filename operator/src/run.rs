@@ -20,6 +20,7 @@ use tracing::{info, warn};
 
 use crate::apply::Applier;
 use crate::caches::{Caches, Guarded, our_objects, strip_deployment, strip_meta, strip_pod};
+use crate::control_api::keeper::Plane;
 use crate::controller::{self, Context};
 use crate::facts::{self, Facts, Touch};
 use crate::http::Health;
@@ -55,6 +56,8 @@ pub struct Run {
     pub scopes: Scopes,
     /// Who signs the tokens of the cluster.
     pub issuers: Issuers,
+    /// What sidecars are told of the control API.
+    pub control: Plane,
     /// Reconciliations of one kind at once.
     pub concurrency: u16,
 }
@@ -157,6 +160,7 @@ fn context(run: &Run, caches: &Caches, facts: &Facts, touches: &tokio::sync::mps
         client: run.client.clone(),
         scopes: run.scopes.clone(),
         issuers: run.issuers.clone(),
+        control: run.control.clone(),
         settings: run.settings.clone(),
         caches: caches.clone(),
         facts: facts.clone(),

@@ -116,6 +116,31 @@ impl Scopes {
         }
     }
 
+    /// Has everything looked at that has pods of its own; waits while a queue is full. A closed queue means shutdown.
+    pub async fn tell_all(&self) {
+        for (queue, agents) in self.all_agents() {
+            for agent in agents {
+                let _closed = queue.send(agent).await.is_err();
+            }
+        }
+        for (queue, servers) in self.all_standalone() {
+            for server in servers {
+                let _closed = queue.send(server).await.is_err();
+            }
+        }
+    }
+
+    fn all_agents(&self) -> Vec<(mpsc::Sender<Key>, Vec<Key>)> {
+        let keys = |s: &Scope| s.agents.state().iter().map(|a| a.to_object_ref(())).collect();
+        self.0.read().iter().map(|s| (s.agent_queue.clone(), keys(s))).collect()
+    }
+
+    fn all_standalone(&self) -> Vec<(mpsc::Sender<ServerKey>, Vec<ServerKey>)> {
+        let standalone = |s: &Guarded<MCPServer>| s.0.as_ref().is_ok_and(|s| place(&s.spec) == Place::Standalone);
+        let keys = |s: &Scope| s.servers.state_filter(standalone).iter().map(|s| s.to_object_ref(())).collect();
+        self.0.read().iter().map(|s| (s.server_queue.clone(), keys(s))).collect()
+    }
+
     /// Has the Agents looked at that name this one as a peer. One that is told too late, as its queue is full, has its
     /// regular look.
     pub fn tell_callers(&self, namespace: &str, name: &str) {

@@ -37,7 +37,7 @@ pub enum Change<K> {
 
 /// Doubles from [`FIRST_WAIT`] to [`LONGEST_WAIT`] with jitter; any success starts it over.
 #[derive(Debug, Default)]
-struct WatchBackoff {
+pub(crate) struct WatchBackoff {
     failures: u32,
 }
 

@@ -72,7 +72,8 @@ fn plan_server(server: &MCPServer, agents: &[Agent]) -> Result<Vec<Planned>, Str
         Caller { namespace, agent, tools: a.spec.mcp_servers[0].tools.clone() }
     });
     let checked = plan::check_server(&server.spec, &settings).map_err(|e| format!("{}: {e}", e.reason()))?;
-    let input = StandaloneInput { server, checked, settings: &settings, issuer: &issuer, callers: callers.collect() };
+    let callers = callers.collect();
+    let input = StandaloneInput { server, checked, settings: &settings, issuer: &issuer, control: None, callers };
     Ok(plan::standalone(&input).map_err(|e| format!("{}: {e}", e.reason()))?.objects)
 }
 
@@ -97,7 +98,7 @@ fn plan_agent(input: &Input) -> Result<Vec<Planned>, String> {
             }
         })
         .collect();
-    let agent = AgentInput { agent, servers, settings: &settings };
+    let agent = AgentInput { agent, servers, settings: &settings, control: None };
     let mut objects = plan::agent(&agent).map_err(|e| format!("{}: {e}", e.reason()))?.objects;
     for skill in &input.skills {
         objects.push(plan::skill(skill).map_err(|d| format!("{d:?}"))?.config_map);
@@ -231,12 +232,10 @@ fn sidecars_accept_the_documents() {
 /// Every path that the documents name and the sidecar reads or writes.
 fn files(boot: &outrigger_protocol::config::Boot, live: &outrigger_protocol::config::Live) -> Vec<String> {
     use outrigger_protocol::config::{IDENTITY_FILE, Reach, Store};
-    let mut paths = Vec::new();
+    let mut paths = vec![IDENTITY_FILE.to_owned()];
     for server in &boot.servers {
-        match &server.reach {
-            Reach::Service { .. } => paths.push(IDENTITY_FILE.into()),
-            Reach::Remote { headers_dir, ca_file, .. } => paths.extend(headers_dir.iter().chain(ca_file).cloned()),
-            _ => {}
+        if let Reach::Remote { headers_dir, ca_file, .. } = &server.reach {
+            paths.extend(headers_dir.iter().chain(ca_file).cloned());
         }
     }
     match &boot.store {

@@ -9,6 +9,7 @@ use outrigger_operator::controller::{self, Done};
 use outrigger_operator::report::Outcome;
 use outrigger_operator::scopes::{Scope, Scopes};
 use outrigger_operator::triggers::Mapper;
+use outrigger_protocol::config::ControlPlane;
 use serde_json::{Value, json};
 use support::{Change, World};
 
@@ -120,6 +121,24 @@ async fn a_settled_agent_is_left_alone() {
         assert_eq!(done.notes, []);
     }
     assert_eq!(world.server.changes(), []);
+}
+
+#[tokio::test]
+async fn another_authority_of_the_control_api_changes_the_live_document_alone() {
+    let mut world = settled().await;
+    let plane = |ca: &str| ControlPlane { url: "https://operator:8443".into(), ca: ca.into() };
+    for ca in ["one", "one and two", "two"] {
+        assert!(world.context.control.put(plane(ca)));
+        look(&mut world).await;
+        let changes = world.server.changes();
+        assert_eq!(paths(&changes), [LIVE], "{ca}");
+        let live: Value =
+            serde_json::from_str(world.server.get(LIVE).unwrap()["data"]["live.json"].as_str().unwrap()).unwrap();
+        assert_eq!(live["control"], json!({"url": "https://operator:8443", "ca": ca}));
+        assert!(!world.context.control.put(plane(ca)), "the same is no news");
+        look(&mut world).await;
+        assert_eq!(world.server.changes(), []);
+    }
 }
 
 #[tokio::test]

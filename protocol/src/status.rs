@@ -37,6 +37,22 @@ pub struct PodStatus {
     /// Whether the agent also listens on the pod's address, so that access control can be gone round.
     #[serde(default)]
     pub agent_exposed: bool,
+    /// The way to the operator.
+    #[serde(default)]
+    pub control: ControlStatus,
+}
+
+/// The way to the operator ([`control`](crate::control)).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ControlStatus {
+    /// Whether the operator is connected.
+    pub connected: bool,
+    /// Time since it was, or since the start.
+    pub stale_seconds: u64,
+    /// Whether that is well: a short absence is. Neither well nor unwell (no reason) where no operator is named.
+    #[serde(flatten)]
+    pub part: PartStatus,
 }
 
 /// One interface of the card.

@@ -1,10 +1,12 @@
 //! Reading the configuration: the boot document once, the live document again and again.
 //!
 //! A ConfigMap volume changes by a swap of a symlink, so the live document is polled; one that does not parse or
-//! validate is refused as a whole and the last good one stays, visible in metrics, log and `/status`.
+//! validate is refused as a whole and the last good one stays, visible in metrics, log and `/status`. While the operator is
+//! [connected](crate::control) its word counts in place of the file's.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use outrigger_protocol::config::{Boot, ConfigError, Live};
@@ -70,7 +72,10 @@ pub struct LiveConfig {
     path: PathBuf,
     /// Whether there is an agent, which has a card.
     wants_card: bool,
+    /// Digest of the file as it was last looked at.
     seen: Mutex<Option<String>>,
+    /// Whether the operator is connected: then the file does not count.
+    held: AtomicBool,
     status: Mutex<ConfigStatus>,
     sender: watch::Sender<Arc<Live>>,
     metrics: Metrics,
@@ -96,6 +101,7 @@ impl LiveConfig {
             path: path.into(),
             wants_card,
             seen: Mutex::new(Some(digest.clone())),
+            held: AtomicBool::new(false),
             status: Mutex::new(ConfigStatus { digest, error: None }),
             sender: watch::Sender::new(Arc::new(live)),
             metrics,
@@ -112,8 +118,54 @@ impl LiveConfig {
         self.status.lock().clone()
     }
 
-    /// Looks at the document once.
+    /// From now on the operator's word counts, and the file does not: a volume is a minute behind.
+    pub fn hold(&self) {
+        self.held.store(true, Ordering::Release);
+    }
+
+    /// The operator is away. The file counts again, but only what is written to it from now on: as it is, it may be older
+    /// than the document in force.
+    pub fn release(&self) {
+        self.note();
+        self.held.store(false, Ordering::Release);
+    }
+
+    fn note(&self) {
+        if let Ok(bytes) = read(&self.path) {
+            *self.seen.lock() = Some(sha256(&bytes));
+        }
+    }
+
+    /// Takes a document of the operator.
+    pub fn offer(&self, bytes: &[u8]) {
+        let new = sha256(bytes);
+        if self.status.lock().digest == new {
+            return self.accepted(&new, None);
+        }
+        match parse(bytes, self.wants_card) {
+            Ok(live) => self.accepted(&new, Some(live)),
+            Err(e) => self.refuse(None, &e.to_string()),
+        }
+    }
+
+    /// A good document; without one it is that in force again.
+    fn accepted(&self, digest: &str, live: Option<Live>) {
+        let before = std::mem::replace(&mut *self.status.lock(), ConfigStatus { digest: digest.into(), error: None });
+        if before.error.is_some() || live.is_some() {
+            self.metrics.config_refused.set(0);
+        }
+        if let Some(live) = live {
+            self.metrics.config_loads.with_label_values(&["accepted"]).inc();
+            self.sender.send_replace(Arc::new(live));
+            tracing::info!(target: "business", digest, "live configuration reloaded");
+        }
+    }
+
+    /// Looks at the file once.
     pub fn reload(&self) {
+        if self.held.load(Ordering::Acquire) {
+            return self.note();
+        }
         let bytes = match read(&self.path) {
             Ok(bytes) => bytes,
             // Between two states of the volume, or deleted: the last good one stays.
@@ -121,20 +173,16 @@ impl LiveConfig {
         };
         let new = sha256(&bytes);
         if self.seen.lock().as_ref() == Some(&new) {
-            let mut status = self.status.lock();
-            if status.digest == new && status.error.take().is_some() {
-                self.metrics.config_refused.set(0);
+            let is_in_force = self.status.lock().digest == new;
+            if is_in_force {
+                self.accepted(&new, None);
             }
             return;
         }
         match parse(&bytes, self.wants_card) {
             Ok(live) => {
                 *self.seen.lock() = Some(new.clone());
-                *self.status.lock() = ConfigStatus { digest: new.clone(), error: None };
-                self.metrics.config_loads.with_label_values(&["accepted"]).inc();
-                self.metrics.config_refused.set(0);
-                self.sender.send_replace(Arc::new(live));
-                tracing::info!(target: "business", digest = new, "live configuration reloaded");
+                self.accepted(&new, Some(live));
             }
             Err(e) => self.refuse(Some(new), &e.to_string()),
         }
@@ -186,6 +234,35 @@ mod tests {
         assert!(LiveConfig::start(&path, metrics()).unwrap_err().to_string().contains("card"));
         let config = LiveConfig::start_without_card(&path, metrics()).unwrap();
         assert_eq!(config.subscribe().borrow().mcp.access, None);
+    }
+
+    #[test]
+    fn the_operators_word_counts_while_it_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("live.json");
+        std::fs::write(&path, live(1024)).unwrap();
+        let config = LiveConfig::start(&path, Metrics::new(&prometheus::Registry::new()).unwrap()).unwrap();
+        let rx = config.subscribe();
+        let in_force = || rx.borrow().limits.max_request_bytes;
+        config.hold();
+        config.offer(live(2048).as_bytes());
+        assert_eq!((in_force(), config.status().digest), (2048, sha256(live(2048).as_bytes())));
+        // The volume is behind.
+        std::fs::write(&path, live(1536)).unwrap();
+        config.reload();
+        assert_eq!(in_force(), 2048);
+        config.offer(live(0).as_bytes());
+        assert!(config.status().error.unwrap().contains("limits.maxRequestBytes"));
+        assert_eq!(in_force(), 2048);
+        config.offer(live(2048).as_bytes());
+        assert_eq!(config.status().error, None);
+        std::fs::write(&path, live(1792)).unwrap();
+        config.release();
+        config.reload();
+        assert_eq!(in_force(), 2048, "what was written before the loss does not count");
+        std::fs::write(&path, live(4096)).unwrap();
+        config.reload();
+        assert_eq!(in_force(), 4096);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use outrigger_protocol::status::{PartStatus, PodPhase, PodStatus};
 
 use crate::config::LiveConfig;
 use crate::context::Context;
+use crate::control::Control;
 use crate::skills::Skills;
 use crate::{a2a, mcp};
 
@@ -23,6 +24,7 @@ pub struct Health {
     /// None in a pod without an agent.
     service: Option<Arc<a2a::Service>>,
     was_ready: Arc<AtomicBool>,
+    control: Arc<Control>,
     metrics: crate::metrics::Metrics,
 }
 
@@ -34,9 +36,10 @@ impl Health {
         skills: Arc<Skills>,
         servers: Arc<mcp::Servers>,
         service: Option<Arc<a2a::Service>>,
+        control: Arc<Control>,
         metrics: crate::metrics::Metrics,
     ) -> Self {
-        Self { context, config, skills, servers, service, was_ready: Arc::default(), metrics }
+        Self { context, config, skills, servers, service, was_ready: Arc::default(), control, metrics }
     }
 
     /// Whether the other containers may start.
@@ -80,6 +83,7 @@ impl Health {
             interfaces,
             push_dead_letters: service.map(a2a::Service::push_dead_letters).unwrap_or_default(),
             agent_exposed: service.is_some_and(a2a::Service::agent_exposed),
+            control: self.control.status(),
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod admin;
 pub mod bucket;
 pub mod config;
 pub mod context;
+pub mod control;
 pub mod drain;
 pub mod folder;
 pub mod health;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outrigger_protocol::config::{
-    A2A_PORT, ADMIN_PORT, AGENT_DIR, BOOT_FILE, LIVE_FILE, LOCAL_PORT, LocalUrls, Runtime, SKILL_SOURCES, SKILLS_DIR,
+    A2A_PORT, ADMIN_PORT, AGENT_DIR, BOOT_FILE, IDENTITY_FILE, LIVE_FILE, LOCAL_PORT, LocalUrls, Runtime,
+    SKILL_SOURCES, SKILLS_DIR,
 };
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,10 +15,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{LiveConfig, StartError};
 use crate::context::Context;
+use crate::control::{Control, Pauses};
 use crate::drain::Drain;
 use crate::health::Health;
 use crate::mcp::builtin::BuiltIn;
 use crate::metrics::Metrics;
+use crate::outbound::resolve;
 use crate::serve::{GRACEFUL, Listener, bind_any, serve};
 use crate::skills::Skills;
 use crate::skills::serve::{self as disclose, Disclosure};
@@ -45,6 +48,8 @@ pub struct Paths {
     pub skills: PathBuf,
     /// Token and URLs for the agent.
     pub agent: PathBuf,
+    /// Token of the pod's ServiceAccount.
+    pub identity: PathBuf,
 }
 
 impl Default for Paths {
@@ -55,6 +60,7 @@ impl Default for Paths {
             skill_sources: SKILL_SOURCES.into(),
             skills: SKILLS_DIR.into(),
             agent: AGENT_DIR.into(),
+            identity: IDENTITY_FILE.into(),
         }
     }
 }
@@ -63,13 +69,14 @@ impl Paths {
     /// The same layout below another folder, to run a sidecar outside a pod.
     pub fn under(root: &Path) -> Self {
         let below = |path: PathBuf| root.join(path.strip_prefix("/").unwrap_or(&path));
-        let Self { boot, live, skill_sources, skills, agent } = Self::default();
+        let Self { boot, live, skill_sources, skills, agent, identity } = Self::default();
         Self {
             boot: below(boot),
             live: below(live),
             skill_sources: below(skill_sources),
             skills: below(skills),
             agent: below(agent),
+            identity: below(identity),
         }
     }
 }
@@ -137,6 +144,14 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
         shutdown: CancellationToken::new(),
         boot,
     };
+    let control = Control::new(
+        context.live.clone(),
+        paths.identity.clone(),
+        Arc::new(resolve::System),
+        Pauses::default(),
+        &context.registry,
+    )
+    .map_err(|e| part(&e))?;
     let admin_listener = listen("admin", ADMIN_PORT, MAX_ADMIN_CONNECTIONS).await?;
     let public_listener = listen("a2a", A2A_PORT, MAX_A2A_CONNECTIONS).await?;
 
@@ -165,9 +180,11 @@ pub async fn run(paths: &Paths) -> Result<(), RunError> {
         Arc::clone(&skills),
         Arc::clone(&servers),
         service.clone(),
+        Arc::clone(&control),
         metrics.clone(),
     );
-    tasks.spawn(live.follow(stop.clone()));
+    tasks.spawn(Arc::clone(&live).follow(stop.clone()));
+    tasks.spawn(control.follow(live, stop.clone()));
     tasks.spawn(skills.follow(stop.clone()));
     if let Some(service) = &service {
         tasks.spawn(serve(public_listener, service.served(), metrics.clone(), stop));

@@ -23,7 +23,8 @@ use crate::status::write::Written;
 const CONFIG_PENDING: Duration = Duration::from_secs(5);
 
 /// Conditions that are worth an Event of their own when they become False.
-const WARNED_OF: [&str; 5] = ["TaskStoreReady", "A2AConformant", "AccessEnforced", "PeersFound", "PushDelivered"];
+const WARNED_OF: [&str; 6] =
+    ["TaskStoreReady", "A2AConformant", "AccessEnforced", "PeersFound", "PushDelivered", "ControlConnected"];
 
 /// One look at an Agent.
 pub fn reconcile<'a>(
@@ -49,8 +50,13 @@ async fn look(agent: &Agent, context: &Context) -> Result<Done, ReconcileError> 
     let mut seen = Seen::default();
 
     let found = dereference(agent, &owner, context, &mut seen);
-    let input =
-        AgentInput { agent, servers: found.iter().filter_map(Found::input).collect(), settings: &context.settings };
+    let control = context.control.get();
+    let input = AgentInput {
+        agent,
+        servers: found.iter().filter_map(Found::input).collect(),
+        settings: &context.settings,
+        control: control.as_deref(),
+    };
     let mut written = Vec::new();
     match plan::agent(&input) {
         Err(error) => {

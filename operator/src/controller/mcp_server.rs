@@ -106,7 +106,15 @@ async fn apply(
             return Ok(String::new());
         }
     };
-    let input = StandaloneInput { server, checked, settings: &context.settings, issuer: &issuer, callers };
+    let control = context.control.get();
+    let input = StandaloneInput {
+        server,
+        checked,
+        settings: &context.settings,
+        issuer: &issuer,
+        control: control.as_deref(),
+        callers,
+    };
     let plan = match plan::standalone(&input) {
         Ok(plan) => plan,
         Err(error) => {

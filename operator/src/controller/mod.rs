@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::apply::{Applier, ApplyError};
 use crate::caches::{Caches, Guarded};
+use crate::control_api::keeper::Plane;
 use crate::facts::{Facts, Touch};
 use crate::issuer::Issuers;
 use crate::metrics::Metrics;
@@ -59,6 +60,8 @@ pub struct Context {
     pub scopes: Scopes,
     /// Who signs the tokens of the cluster.
     pub issuers: Issuers,
+    /// What sidecars are told of the control API.
+    pub control: Plane,
     /// What the installation says.
     pub settings: Arc<Settings>,
     /// What the watches have seen.

@@ -181,16 +181,18 @@ pub(super) fn boot_config_map(identity: &Identity, name: &str, boot: &str) -> Pl
 
 /// Name of the live `ConfigMap`.
 pub(super) fn live_name(identity: &Identity) -> String {
-    format!("{}-live", identity.name)
+    names::live_document(&identity.name)
 }
 
-/// Re-read by running pods.
+/// Re-read by running pods, and followed by the control API.
 pub(super) fn live_config_map(identity: &Identity, live: &str) -> Planned {
     let name = live_name(identity);
+    let mut metadata = identity.metadata(&name);
+    metadata["labels"][names::DOCUMENT_LABEL] = json!(names::LIVE_DOCUMENT);
     let body = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": identity.metadata(&name),
+        "metadata": metadata,
         "data": {"live.json": live},
     });
     Planned::new(ChildKind::ConfigMap, name, body)

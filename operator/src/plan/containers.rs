@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::merge::{default, mount, put_list, put_named, take_list, take_object};
 use super::quantity::{canonical_resources, merge_resources};
-use super::server::{Launch, Place};
+use super::server::Launch;
 use super::{AgentInput, ServerInput, files, security, store};
 use crate::names;
 use crate::settings::Settings;
@@ -129,9 +129,6 @@ pub(super) fn agents_sidecar(input: &AgentInput<'_>, volumes: &mut Vec<Value>) -
     for skill in &spec.skills {
         mounts.push(mount(&skill_volume(&skill.name), &format!("{SKILL_SOURCES}/{}", skill.name), true));
     }
-    if input.servers.iter().any(|s| s.checked.place == Place::Standalone) {
-        mounts.push(mount(IDENTITY_VOLUME, IDENTITY_DIR, true));
-    }
     mounts.extend(input.servers.iter().filter(|s| s.has_shim()).map(|s| socket_mount(s.name)));
     let resources = spec.sidecar.as_ref().and_then(|s| s.resources.as_ref());
     sidecar(input.settings, resources, env, mounts, volumes)
@@ -142,8 +139,8 @@ pub(super) fn socket_mount(server: &str) -> Value {
     mount(&tool_volume(server), &format!("{TOOLS_DIR}/{server}"), false)
 }
 
-/// The token by which a sidecar proves itself to another one.
-pub(super) fn identity_volume() -> Value {
+/// The token by which a sidecar proves itself to another one and to the operator.
+fn identity_volume() -> Value {
     json!({"name": IDENTITY_VOLUME, "projected": {"sources": [{"serviceAccountToken": {
         "audience": IDENTITY_AUDIENCE,
         "expirationSeconds": IDENTITY_SECONDS,
@@ -163,8 +160,13 @@ pub(super) fn sidecar(
     let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}});
     let scratch = "outrigger-tmp-outrigger";
     volumes.push(super::merge::empty_dir(scratch, &json!({})));
-    let mut mounts =
-        vec![mount(BOOT_VOLUME, BOOT_DIR, true), mount(LIVE_VOLUME, LIVE_DIR, true), mount(scratch, "/tmp", false)];
+    volumes.push(identity_volume());
+    let mut mounts = vec![
+        mount(BOOT_VOLUME, BOOT_DIR, true),
+        mount(LIVE_VOLUME, LIVE_DIR, true),
+        mount(IDENTITY_VOLUME, IDENTITY_DIR, true),
+        mount(scratch, "/tmp", false),
+    ];
     mounts.extend(more_mounts);
     let mut env = vec![
         field("POD_NAME", "metadata.name"),

@@ -8,7 +8,7 @@ use outrigger_protocol::config::{
 use serde_json::json;
 
 use super::identity::Identity;
-use super::{PlanError, card, check, files};
+use super::{AgentInput, PlanError, card, check, files};
 use crate::hash;
 use crate::names::{self, GRPC_PORT, SERVICE_PORT};
 
@@ -23,11 +23,11 @@ pub(super) struct Document {
 /// The live document of an Agent.
 pub(super) fn live(
     identity: &Identity,
-    spec: &AgentSpec,
+    input: &AgentInput<'_>,
     limits: Limits,
     mcp: Mcp,
-    domain: &str,
 ) -> Result<Document, PlanError> {
+    let (spec, domain) = (&input.agent.spec, input.settings.cluster_domain.as_str());
     let given = spec.card.clone().unwrap_or_default();
     let public_card = card::card(identity, spec, &given);
     let document = Live {
@@ -39,6 +39,7 @@ pub(super) fn live(
         push: spec.push.as_ref().map(push).transpose()?.unwrap_or_default(),
         peers: peers(identity, spec, domain),
         mcp,
+        control: input.control.cloned(),
         ..Live::new(public_card)
     };
     let of_card = json!([document.card, document.extended_card, document.offer]);

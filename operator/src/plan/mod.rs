@@ -23,6 +23,7 @@ mod store;
 mod validate;
 
 use outrigger_crds::{Agent, MCPServerSpec, ToolFilter};
+use outrigger_protocol::config::ControlPlane;
 use serde_json::Value;
 
 use crate::hash;
@@ -131,6 +132,8 @@ pub struct AgentInput<'a> {
     pub servers: Vec<ServerInput<'a>>,
     /// What the installation says.
     pub settings: &'a Settings,
+    /// Where its sidecars ask the operator; none until the operator has a certificate.
+    pub control: Option<&'a ControlPlane>,
 }
 
 /// The objects of an Agent.
@@ -205,7 +208,7 @@ pub fn agent(input: &AgentInput<'_>) -> Result<AgentPlan, PlanError> {
     let grace = pod::grace_seconds(spec, limits.turn_timeout_ms);
     let domain = &input.settings.cluster_domain;
     let boot = config::boot(input, &identity, runtime, grace)?;
-    let live = live::live(&identity, spec, limits, policy::of_agent(&input.servers), domain)?;
+    let live = live::live(&identity, input, limits, policy::of_agent(&input.servers))?;
     let boot_config_map = format!("{}-boot-{}", identity.name, hash::short(boot.as_bytes(), 10));
     let template = pod::template(input, &identity, &boot_config_map, grace);
     let objects = vec![

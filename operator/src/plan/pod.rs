@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 use super::containers::{self, AGENT_VOLUME, BIN_VOLUME, BOOT_VOLUME, LIVE_VOLUME, SKILLS_VOLUME};
 use super::identity::Identity;
 use super::merge::{default, empty_dir, put_list, take_list, take_object, text};
-use super::server::Place;
 use super::{AgentInput, ServerInput, files, security, store};
 use crate::names;
 use crate::settings::Settings;
@@ -137,9 +136,6 @@ fn add_volumes(input: &AgentInput<'_>, identity: &Identity, boot_config_map: &st
             "name": containers::skill_volume(&skill.name),
             "configMap": {"name": names::skill_config_map(&skill.name), "optional": true},
         }));
-    }
-    if input.servers.iter().any(|s| s.checked.place == Place::Standalone) {
-        volumes.push(containers::identity_volume());
     }
     shim_volumes(&input.servers, volumes);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use outrigger_crds::{MCPServer, ToolFilter};
-use outrigger_protocol::config::{IDENTITY_AUDIENCE, Live, Mcp, ToolAccess, ToolCaller, ToolPolicy};
+use outrigger_protocol::config::{ControlPlane, IDENTITY_AUDIENCE, Live, Mcp, ToolAccess, ToolCaller, ToolPolicy};
 use serde_json::{Map, Value, json};
 
 use super::identity::{self, Identity};
@@ -41,6 +41,8 @@ pub struct StandaloneInput<'a> {
     pub settings: &'a Settings,
     /// Who signs the tokens of the cluster.
     pub issuer: &'a Issuer,
+    /// Where its sidecars ask the operator; none until the operator has a certificate.
+    pub control: Option<&'a ControlPlane>,
     /// The Agents that may use it, in any order.
     pub callers: Vec<Caller>,
 }
@@ -130,6 +132,7 @@ fn live(input: &StandaloneInput<'_>, identity: &Identity) -> Live {
             access: Some(access),
             ..Mcp::default()
         },
+        control: input.control.cloned(),
         ..Live::new(Value::Null)
     }
 }

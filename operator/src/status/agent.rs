@@ -8,7 +8,7 @@ use outrigger_crds::{Agent, AgentStatus, CardDigest, MAX_TOOL_NAMES, ToolsStatus
 use outrigger_protocol::status::PodStatus;
 
 use super::pods::{PodView, Problem, refused, server_message};
-use super::{Said, a2a, conditions, count};
+use super::{Said, a2a, conditions, control, count};
 use crate::plan::{self, Source};
 
 /// A part of the Agent that is not there or not accepted.
@@ -94,6 +94,7 @@ pub fn status(agent: &Agent, seen: &Seen, now: &Time) -> AgentStatus {
         ("AccessEnforced", a2a::access_enforced(agent, &pods)),
         ("PeersFound", a2a::peers_found(agent, seen, super::find(&previous.conditions, "PeersFound"))),
         ("PushDelivered", a2a::push_delivered(agent, &pods)),
+        ("ControlConnected", control::connected(agent, &pods)),
     ];
     AgentStatus {
         observed_generation: agent.metadata.generation,

@@ -95,6 +95,7 @@ fn all_is_well() {
         ("AccessEnforced", pair("True", "Open")),
         ("PeersFound", pair("True", "NoPeers")),
         ("PushDelivered", pair("True", "NoPush")),
+        ("ControlConnected", pair("Unknown", "NotTold")),
     ] {
         assert_eq!(says_of(&status, kind), want, "{kind}");
         assert_eq!(of(&status, kind).observed_generation, Some(7));
@@ -202,6 +203,26 @@ fn an_agent_that_can_be_reached_past_its_sidecar() {
     agent.spec.access = serde_json::from_value(json!({"apiKeys": {"header": "X", "secretName": "s"}})).unwrap();
     assert_eq!(says_of(&status(&agent, &exposed, &now()), "AccessEnforced"), pair("False", "AgentExposed"));
     assert_eq!(says_of(&status(&agent, &one_pod(true, |_| {}), &now()), "AccessEnforced"), pair("True", "Enforced"));
+}
+
+#[test]
+fn pods_that_do_not_hear_of_changes_are_told_of() {
+    let of_pod = |control: Value| status(&agent(1), &one_pod(true, |s| s["control"] = control), &now());
+    let well = of_pod(json!({"connected": true, "staleSeconds": 0, "ready": true}));
+    assert_eq!(says_of(&well, "ControlConnected"), pair("True", "Connected"));
+    let away = |seconds: u64| {
+        let part =
+            json!({"ready": false, "reason": "ControlUnreachable", "message": "no connection", "connected": false});
+        let mut part = part;
+        part["staleSeconds"] = json!(seconds);
+        of_pod(part)
+    };
+    assert_eq!(says_of(&away(61), "ControlConnected"), pair("False", "ControlUnreachable"));
+    assert!(of(&away(61), "ControlConnected").message.contains("no connection"));
+    assert_eq!(away(61), away(3600), "nothing to write");
+    assert_eq!(says_of(&away(61), "Ready"), pair("True", "PodsReady"));
+    let blank = of_pod(json!({"connected": false, "staleSeconds": 5, "ready": false}));
+    assert_eq!(says_of(&blank, "ControlConnected"), pair("Unknown", "NotTold"));
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn pods_refused(deployment: &Deployment) -> Option<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use outrigger_protocol::status::{CardStatus, ConfigStatus, PartStatus, PodPhase, PodStatus};
+    use outrigger_protocol::status::{CardStatus, ConfigStatus, ControlStatus, PartStatus, PodPhase, PodStatus};
     use serde_json::Value;
 
     use super::*;
@@ -242,6 +242,7 @@ mod tests {
                 interfaces: vec![],
                 push_dead_letters: 0,
                 agent_exposed: false,
+                control: ControlStatus::default(),
             }))
         });
         PodView { pod: Arc::new(pod), fact }

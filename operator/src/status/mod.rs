@@ -3,6 +3,7 @@
 
 mod a2a;
 pub mod agent;
+mod control;
 pub mod mcp_server;
 pub mod pods;
 pub mod skill;

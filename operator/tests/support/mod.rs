@@ -19,6 +19,7 @@ use kube::{Client, Resource};
 use outrigger_crds::{Agent, MCPServer, Skill};
 use outrigger_operator::apply::Applier;
 use outrigger_operator::caches::Caches;
+use outrigger_operator::control_api::keeper::Plane;
 use outrigger_operator::controller::{Context, Failures};
 use outrigger_operator::facts::{self, Facts, Touch};
 use outrigger_operator::issuer::Issuers;
@@ -45,6 +46,12 @@ struct State {
     objects: BTreeMap<String, Value>,
     changes: Vec<Change>,
     version: u64,
+    /// Whose tokens there are: the user and the audience.
+    tokens: BTreeMap<String, (String, String)>,
+    /// Questions about tokens so far.
+    reviews: usize,
+    /// Reads of paths so far.
+    reads: Vec<String>,
     /// Refuses writes of paths that contain the text, with code and message.
     refusals: Vec<(String, u16, String)>,
 }
@@ -65,6 +72,35 @@ impl Server {
 
     pub fn refuse(&self, path: &str, code: u16, message: &str) {
         self.0.lock().refusals.push((path.into(), code, message.into()));
+    }
+
+    /// Signs a token for a ServiceAccount.
+    pub fn sign(&self, token: &str, user: &str, audience: &str) {
+        self.0.lock().tokens.insert(token.into(), (user.into(), audience.into()));
+    }
+
+    /// Questions about tokens so far.
+    pub fn reviews(&self) -> usize {
+        self.0.lock().reviews
+    }
+
+    /// Reads of paths that contain the text, so far.
+    pub fn reads(&self, part: &str) -> usize {
+        self.0.lock().reads.iter().filter(|p| p.contains(part)).count()
+    }
+
+    fn review(&self, body: &Value) -> Value {
+        let mut state = self.0.lock();
+        state.reviews += 1;
+        let known = body["spec"]["token"].as_str().and_then(|t| state.tokens.get(t));
+        let asked = body["spec"]["audiences"].as_array().cloned().unwrap_or_default();
+        let status = match known {
+            Some((user, audience)) if asked.contains(&json!(audience)) => {
+                json!({"authenticated": true, "user": {"username": user}, "audiences": [audience]})
+            }
+            _ => json!({"error": "invalid bearer token"}),
+        };
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "metadata": {}, "spec": {}, "status": status})
     }
 
     pub fn accept_all(&self) {
@@ -134,6 +170,12 @@ impl Server {
             if let Some((_, code, message)) = refusals.iter().find(|(part, ..)| path.contains(part.as_str())) {
                 return status(*code, message);
             }
+        }
+        if path.ends_with("/tokenreviews") {
+            return (201, self.review(&body));
+        }
+        if *method == Method::GET {
+            self.0.lock().reads.push(path.into());
         }
         match *method {
             Method::GET => match self.get(path) {
@@ -301,6 +343,7 @@ impl World {
             client: client.clone(),
             scopes,
             issuers: Issuers::default(),
+            control: Plane::default(),
             settings: Arc::new(Settings::new("registry.example/outrigger:1")),
             caches: Caches { agents, servers, skills, deployments, pods, config_maps, services, service_accounts },
             facts: Facts::default(),

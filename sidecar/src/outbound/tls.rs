@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 /// Largest file with certificates.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Why a file with certificates is not used.
+/// Why certificates are not used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// It is not there or too large.
@@ -22,9 +22,9 @@ pub enum TlsError {
         why: String,
     },
     /// No certificate in it, or a broken one.
-    #[error("{path} is no PEM file with certificates: {why}")]
+    #[error("{path} is no PEM text with certificates: {why}")]
     Malformed {
-        /// The file.
+        /// The file, or where the text stands.
         path: String,
         /// What is wrong.
         why: String,
@@ -46,6 +46,13 @@ pub fn public_and(file: &Path) -> Result<Arc<ClientConfig>, TlsError> {
     config(roots)
 }
 
+/// Trusts the authorities in a text (PEM) alone; `place` is where it stands, for the error.
+pub fn only_these(pem: &str, place: &str) -> Result<Arc<ClientConfig>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    add_pem(&mut roots, pem.as_bytes(), &|| place.to_owned())?;
+    config(roots)
+}
+
 /// Trusts the authorities in a file alone.
 pub fn only(file: &Path) -> Result<Arc<ClientConfig>, TlsError> {
     let mut roots = RootCertStore::empty();
@@ -63,9 +70,12 @@ fn add(roots: &mut RootCertStore, file: &Path) -> Result<(), TlsError> {
     if std::fs::metadata(file).map_err(unreadable)?.len() > MAX_FILE {
         return Err(TlsError::Unreadable { path: path(), why: format!("it is larger than {MAX_FILE} bytes") });
     }
-    let bytes = std::fs::read(file).map_err(unreadable)?;
+    add_pem(roots, &std::fs::read(file).map_err(unreadable)?, &path)
+}
+
+fn add_pem(roots: &mut RootCertStore, bytes: &[u8], path: &dyn Fn() -> String) -> Result<(), TlsError> {
     let mut found = false;
-    for certificate in CertificateDer::pem_slice_iter(&bytes) {
+    for certificate in CertificateDer::pem_slice_iter(bytes) {
         let added = certificate.map_err(|e| e.to_string()).and_then(|c| roots.add(c).map_err(|e| e.to_string()));
         added.map_err(|why| TlsError::Malformed { path: path(), why })?;
         found = true;
