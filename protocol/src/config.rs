@@ -54,7 +54,7 @@ pub const DRAIN_HEADER: &str = "Outrigger-Drain";
 
 /// File in the sidecar with the token of its ServiceAccount, for [`IDENTITY_AUDIENCE`]; the kubelet renews it.
 pub const IDENTITY_FILE: &str = "/etc/outrigger/identity/token";
-/// Audience of that token: it proves who a sidecar is to another one, and opens nothing else.
+/// Audience of that token: it proves who a sidecar is to another one and to the operator, and opens nothing else.
 pub const IDENTITY_AUDIENCE: &str = "outrigger.dev";
 
 /// Contents of [`URLS_FILE`]: what the agent container may call on this pod.

@@ -260,6 +260,18 @@ pub fn scrape(namespace: &str, pod: &str, port: u16) -> Result<String> {
     kubectl(&["get", "--raw", &format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy/metrics")])
 }
 
+/// A gauge without labels in the text of a scrape.
+pub fn gauge(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// JSON from a port of a pod through the API server.
+pub fn pod_admin(namespace: &Namespace, pod: &str, port: &str, path: &str) -> Result<Value> {
+    let text =
+        kubectl(&["get", "--raw", &format!("/api/v1/namespaces/{}/pods/{pod}:{port}/proxy/{path}", namespace.name)])?;
+    serde_json::from_str(&text).with_context(|| text.clone())
+}
+
 /// Pods of the operator that are running, and the name of the one that leads.
 pub fn operator_pods() -> Result<(Vec<Value>, String)> {
     let list = get(&["-n", SYSTEM, "get", "pods", "-l", "app.kubernetes.io/component=operator"])?;

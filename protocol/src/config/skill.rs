@@ -170,7 +170,7 @@ impl Default for Disclosure {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ControlPlane {
-    /// Base URL, such as `https://outrigger.outrigger-system.svc.cluster.local:8443`.
+    /// Base URL, such as `https://outrigger-operator.outrigger-system.svc.cluster.local:8443`.
     pub url: String,
     /// Certificates (PEM) of the authorities to trust: more than one while they change.
     pub ca: String,

@@ -5,3 +5,4 @@ mod b_kills;
 mod c_deletions;
 mod d_chart;
 mod e_docs;
+mod f_control;

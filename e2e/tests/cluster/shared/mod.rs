@@ -3,6 +3,7 @@
 mod access;
 mod bad_input;
 mod concierge;
+mod control;
 pub mod deletions;
 mod local_api;
 mod mcp_placement;
