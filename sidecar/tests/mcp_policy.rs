@@ -192,30 +192,22 @@ async fn bounds_of_calls_are_told_as_failures_of_the_tool() {
     assert_eq!(often["result"]["_meta"]["outrigger.dev/reason"], "RateLimited", "{often}");
     assert_eq!(often["result"]["_meta"]["outrigger.dev/retryAfterMs"], 20_000);
     // Another tool has its own bounds, and a stateless client is told the same.
-    let hanging = rig.start_post(&session, call(9, "hang", json!({})));
-    let hanging = tokio::spawn(hanging);
-    let refused = async {
-        loop {
-            let answer = rig
-                .modern("tools/call", json!({"name": "hang", "arguments": {"a": "much too long"}}))
-                .await
-                .last()
-                .await;
-            let reason = &answer["result"]["_meta"]["outrigger.dev/reason"];
-            // Arguments are judged first.
-            assert_eq!(reason, "ArgumentsTooLarge");
-            let other = rig.call(&session, "hang-aloud", json!({"much": "too long too"})).await;
-            assert_eq!(other["result"]["_meta"]["outrigger.dev/reason"], "ArgumentsTooLarge");
-            let metric = rig.metric("outrigger_mcp_tool_calls_refused_total", &[("reason", "arguments_too_large")]);
-            if metric > 2.0 {
-                return rig.modern("tools/call", json!({"name": "hang", "arguments": {}})).await.last().await;
-            }
-        }
+    let mut hanging = rig.post(Some(&session), call(9, "hang-aloud", json!({}))).await;
+    let aloud = tokio::time::timeout(PATIENCE, hanging.event()).await.unwrap().unwrap();
+    assert_eq!(aloud["params"]["data"], "hanging", "the call is in flight");
+    let modern = async |arguments: Value| {
+        rig.modern("tools/call", json!({"name": "hang-aloud", "arguments": arguments})).await.last().await
     };
-    let refused = tokio::time::timeout(PATIENCE, refused).await.unwrap();
+    // Arguments are judged first.
+    let long = modern(json!({"a": "much too long"})).await;
+    assert_eq!(long["result"]["_meta"]["outrigger.dev/reason"], "ArgumentsTooLarge");
+    let other = rig.call(&session, "hang", json!({"much": "too long too"})).await;
+    assert_eq!(other["result"]["_meta"]["outrigger.dev/reason"], "ArgumentsTooLarge");
+    let metric = rig.metric("outrigger_mcp_tool_calls_refused_total", &[("reason", "arguments_too_large")]);
+    assert!((metric - 3.0).abs() < 0.1, "{metric}");
+    let refused = modern(json!({})).await;
     assert_eq!(refused["result"]["_meta"]["outrigger.dev/reason"], "TooManyCalls", "{refused}");
     assert_eq!(refused["result"]["resultType"], "complete");
-    hanging.abort();
 }
 
 #[tokio::test]

@@ -55,6 +55,16 @@ pub const RESOURCE_NOT_FOUND: i32 = -32002;
 /// Legacy: a URL must be visited first.
 pub const URL_ELICITATION_REQUIRED: i32 = -32042;
 
+/// All revisions: stateless ones first, then the others, newest first.
+pub fn revisions() -> Vec<&'static str> {
+    MODERN_REVISIONS.into_iter().chain(HANDSHAKE_REVISIONS).collect()
+}
+
+/// The revision of a session whose client asked for this one: that, or the newest.
+pub fn negotiated(requested: Option<&str>) -> &'static str {
+    HANDSHAKE_REVISIONS.into_iter().find(|r| Some(*r) == requested).unwrap_or(HANDSHAKE_REVISIONS[0])
+}
+
 /// Whether a revision is stateless.
 pub fn is_modern_revision(revision: &str) -> bool {
     MODERN_REVISIONS.contains(&revision)

@@ -58,11 +58,15 @@ impl Pinned {
 
 /// Holds a tool against the pins of its server. Upper and lower case of the digits are the same.
 pub fn compare(pins: &BTreeMap<String, String>, name: &str, tool: &str) -> Pinned {
+    compare_digest(pins, name, || digest(tool).ok())
+}
+
+/// As [`compare`], with the [`digest`] of the tool, which is asked for only if there are pins.
+pub fn compare_digest(pins: &BTreeMap<String, String>, name: &str, digest: impl FnOnce() -> Option<String>) -> Pinned {
     if pins.is_empty() {
         return Pinned::Free;
     }
-    let digest = digest(tool).ok();
-    match (pins.get(name), digest) {
+    match (pins.get(name), digest()) {
         (None, digest) => Pinned::New { digest },
         (Some(pin), Some(digest)) if pin.eq_ignore_ascii_case(&digest) => Pinned::Same,
         (Some(_), digest) => Pinned::Changed { digest },

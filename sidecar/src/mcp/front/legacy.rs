@@ -18,7 +18,7 @@ use crate::mcp::child::table::Log;
 use crate::mcp::child::{Child, Request};
 use crate::mcp::error::Error;
 use crate::mcp::outlet::{Answer, Outlet, outlet};
-use crate::mcp::policy::{self, Gate};
+use crate::mcp::policy;
 use crate::mcp::pool::Server;
 use crate::mcp::pool::slot::Slot;
 use crate::mcp::session::{Seat, Session};
@@ -134,14 +134,8 @@ pub async fn call(
 ) -> Result<(), Error> {
     let server = inbound.server;
     let started = Instant::now();
-    match policy::gate(inbound, envelope).await {
-        Gate::Open => {}
-        Gate::Edited(edit) => outlet.edit(edit),
-        Gate::Answered(answer) => {
-            server.shared.count(outrigger_protocol::mcp::method_label(&envelope.method), "refused", started);
-            outlet.finish(answer);
-            return Ok(());
-        }
+    if !policy::admitted(inbound, envelope, &outlet).await {
+        return Ok(());
     }
     match begin(server, session, envelope, &outlet, streams).await {
         Ok(()) => Ok(()),

@@ -55,12 +55,7 @@ impl Caller {
     }
 
     /// The name that what is sealed for it is sealed with.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The same name, to keep.
-    pub fn shared_name(&self) -> &Arc<str> {
+    pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 

@@ -9,7 +9,7 @@ use outrigger_protocol::jsonrpc::{Envelope, Kind, METHOD_NOT_FOUND, member, spli
 use outrigger_protocol::mcp::bridge::to_legacy;
 use outrigger_protocol::mcp::era::Modern;
 use outrigger_protocol::mcp::meta::SUBSCRIPTION_ID;
-use outrigger_protocol::mcp::{HANDSHAKE_REVISIONS, MODERN_REVISIONS, method_label};
+use outrigger_protocol::mcp::{method_label, revisions};
 use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
 
@@ -23,7 +23,7 @@ use crate::mcp::child::{Child, Era, Request};
 use crate::mcp::client::{Behind, serial};
 use crate::mcp::error::Error;
 use crate::mcp::outlet::{Answer, Outlet, outlet};
-use crate::mcp::policy::{self, Gate};
+use crate::mcp::policy;
 use crate::mcp::pool::Owner;
 use crate::mcp::pool::slot::Kind as SlotKind;
 
@@ -65,14 +65,8 @@ pub async fn post(inbound: &Inbound<'_>, envelope: &Envelope<'_>, call: &Modern<
     let id = envelope.id.map(|i| i.raw);
     let (tx, rx) = outlet();
     let started = Instant::now();
-    match policy::gate(inbound, envelope).await {
-        Gate::Open => {}
-        Gate::Edited(edit) => tx.edit(edit),
-        Gate::Answered(answer) => {
-            server.shared.count(method_label(&envelope.method), "refused", started);
-            tx.finish(answer);
-            return Ok(reply::reply(rx, accept, Shape::Modern, None, None, &server.shared.timing).await);
-        }
+    if !policy::admitted(inbound, envelope, &tx).await {
+        return Ok(reply::reply(rx, accept, Shape::Modern, None, None, &server.shared.timing).await);
     }
     match begin(inbound, envelope, call, &tx).await {
         Ok(abandon) => Ok(reply::reply(rx, accept, Shape::Modern, None, Some(abandon), &server.shared.timing).await),
@@ -149,8 +143,7 @@ fn translator(method: &str, lease: Option<Lease>) -> Option<Translate> {
 fn discovered(response: &Envelope<'_>, pending: &Pending) -> Answer {
     let supported = response.result.and_then(|r| member(r, "supportedVersions"));
     let Some(supported) = supported else { return dispatch::answer(response, &pending.client_id) };
-    let all: Vec<&str> = MODERN_REVISIONS.into_iter().chain(HANDSHAKE_REVISIONS).collect();
-    let all = format!("[\"{}\"]", all.join("\",\""));
+    let all = format!("[\"{}\"]", revisions().join("\",\""));
     let mut edits = vec![(supported.range(), all.as_str())];
     edits.extend(response.id.map(|id| (id.range(), &*pending.client_id)));
     edits.sort_by_key(|(range, _)| range.start);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use outrigger_protocol::digest::sha256;
 use tokio::time::Instant;
 
-use super::gate::release;
 use crate::mcp::outlet::Answer;
 use crate::mcp::pool::Server;
 
@@ -24,8 +23,6 @@ pub struct Ticket {
     trace: String,
     started: Instant,
     outcome: &'static str,
-    /// It counts among the calls of its tool that are in flight.
-    pub holds_place: bool,
 }
 
 impl Ticket {
@@ -39,7 +36,6 @@ impl Ticket {
             trace: trace.into(),
             started: Instant::now(),
             outcome: "abandoned",
-            holds_place: false,
         }
     }
 
@@ -61,9 +57,6 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let policy = &self.server.shared.policy;
-        if self.holds_place {
-            release(policy, &self.tool);
-        }
         let known =
             self.server.health.borrow().info.as_ref().is_some_and(|i| i.tools.iter().any(|t| **t == *self.tool));
         let label = if known { &*self.tool } else { OTHER };

@@ -32,15 +32,7 @@ impl Definition {
 
     /// How it stands to the pins of its server.
     pub fn standing(&self, pins: &BTreeMap<String, String>) -> Pinned {
-        if pins.is_empty() {
-            return Pinned::Free;
-        }
-        let digest = self.digest.clone();
-        match (pins.get(&self.name), &digest) {
-            (None, _) => Pinned::New { digest },
-            (Some(pin), Some(now)) if pin.eq_ignore_ascii_case(now) => Pinned::Same,
-            (Some(_), _) => Pinned::Changed { digest },
-        }
+        pin::compare_digest(pins, &self.name, || self.digest.clone())
     }
 }
 

@@ -27,7 +27,7 @@ use super::pool::Server;
 use crate::bucket::Buckets;
 use definitions::Definitions;
 pub use definitions::{Definition, MAX_DEFINITIONS};
-pub use gate::{Gate, gate};
+pub use gate::admitted;
 
 /// Drifted definitions of one server that are told once each.
 const MAX_TOLD: usize = 1024;
@@ -108,18 +108,11 @@ impl Policy {
         let most = rules.and_then(|r| r.max_description_bytes).and_then(|m| usize::try_from(m).ok());
         let change = Change { max_description: most, ..Change::default() };
         let edited = page.rewritten(envelope.text, false, |tool: &Item<'_>| {
-            let standing = match judge(tool, rules, audience) {
-                Ok(standing) => standing,
-                Err(Dropped::Drifted(standing)) => {
-                    self.tell(rules?, &tool.id, &standing);
-                    return None;
-                }
-                Err(_) => return None,
-            };
-            if let Some(rules) = rules {
-                self.tell(rules, &tool.id, &standing);
+            let verdict = judge(tool, rules, audience);
+            if let (Some(rules), Ok(standing) | Err(Dropped::Drifted(standing))) = (rules, &verdict) {
+                self.tell(rules, &tool.id, standing);
             }
-            Some(tool.changed(&change))
+            verdict.is_ok().then(|| tool.changed(&change))
         });
         edited.map_or_else(|| answer.clone(), Answer::result)
     }
