@@ -17,6 +17,7 @@ pub mod mcp;
 pub mod mesh;
 pub mod metrics;
 pub mod outbound;
+pub mod percent;
 pub mod run;
 pub mod serve;
 pub mod skills;

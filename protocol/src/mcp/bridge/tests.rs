@@ -7,6 +7,7 @@ use crate::mcp::era::{Class, Headers, Modern, classify};
 use crate::mcp::handshake::{Discovered, Initialized};
 use crate::mcp::header::{Header, encoded};
 use crate::mcp::meta::{self, Stamp};
+use crate::mcp::negotiated;
 use crate::mcp::object::Object;
 use proptest::prelude::*;
 
@@ -202,8 +203,8 @@ fn handshake_of_a_modern_server() {
     let lines = [text(whole), text(least), text(to_modern::empty_result("2"))];
     assert!(Initialized::read(parse(&lines[1]).result.unwrap().raw).unwrap().server.is_some());
     insta::assert_snapshot!(lines.join("\n"));
-    assert_eq!(to_modern::negotiated(Some("2024-11-05")), "2024-11-05");
-    assert_eq!((to_modern::negotiated(Some("2026-07-28")), to_modern::negotiated(None)), ("2025-11-25", "2025-11-25"));
+    assert_eq!(negotiated(Some("2024-11-05")), "2024-11-05");
+    assert_eq!((negotiated(Some("2026-07-28")), negotiated(None)), ("2025-11-25", "2025-11-25"));
     assert_eq!(to_modern::client_capabilities(r#"{"tasks":{},"roots":{}}"#), r#"{"roots":{}}"#);
     assert_eq!(to_modern::client_capabilities("null"), "{}");
 }

@@ -16,7 +16,7 @@ use crate::mcp::handshake::Discovered;
 use crate::mcp::listen::put_meta;
 use crate::mcp::meta::{self, Stamp};
 use crate::mcp::object::{Edits, Object, quoted};
-use crate::mcp::{HANDSHAKE_REVISIONS, HEADER_MISMATCH, UNSUPPORTED_REVISION, is_handshake_revision};
+use crate::mcp::{HEADER_MISMATCH, UNSUPPORTED_REVISION, is_handshake_revision};
 
 /// Where an error keeps what the server said, under `data`.
 pub const ORIGINAL_ERROR: &str = "outrigger.dev/original";
@@ -54,13 +54,8 @@ pub fn local(method: &str) -> Option<Local> {
     })
 }
 
-/// The revision of a session whose client asked for this one.
-pub fn negotiated(requested: Option<&str>) -> &'static str {
-    HANDSHAKE_REVISIONS.into_iter().find(|r| Some(*r) == requested).unwrap_or(HANDSHAKE_REVISIONS[0])
-}
-
-/// The answer to `initialize`. `revision` is the [`negotiated`] one, `name` that of the MCPServer, for a server that
-/// does not name itself.
+/// The answer to `initialize`. `revision` is the [`negotiated`](crate::mcp::negotiated) one, `name` that of the
+/// MCPServer, for a server that does not name itself.
 pub fn initialize_result(id: &str, revision: &str, server: &Discovered<'_>, name: &str) -> Vec<u8> {
     debug_assert!(is_handshake_revision(revision));
     let info =

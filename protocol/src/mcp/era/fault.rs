@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, error_response};
-use crate::mcp::{HANDSHAKE_REVISIONS, HEADER_MISMATCH, MODERN_REVISIONS, UNSUPPORTED_REVISION};
+use crate::mcp::{HANDSHAKE_REVISIONS, HEADER_MISMATCH, UNSUPPORTED_REVISION, revisions};
 
 /// Longest piece of a request that an error repeats, in characters.
 const MAX_SHOWN: usize = 64;
@@ -111,10 +111,7 @@ impl Fault {
     /// The `data` of the error.
     pub fn data(&self) -> Option<Value> {
         match self {
-            Self::Unsupported { requested, .. } => {
-                let supported: Vec<&str> = MODERN_REVISIONS.into_iter().chain(HANDSHAKE_REVISIONS).collect();
-                Some(json!({"supported": supported, "requested": requested}))
-            }
+            Self::Unsupported { requested, .. } => Some(json!({"supported": revisions(), "requested": requested})),
             _ => None,
         }
     }

@@ -10,6 +10,7 @@ use outrigger_protocol::a2a::v03;
 use serde_json::value::RawValue;
 
 use super::error::{AgentError, CallError};
+use crate::percent;
 
 /// A request before it is one of HTTP.
 #[derive(Debug, PartialEq, Eq)]
@@ -103,15 +104,7 @@ pub fn with_tenant(params: &str, tenant: Option<&str>) -> String {
 
 /// Every byte that is not unreserved, as `%XX`.
 fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
+    percent::encoded(text, percent::unreserved)
 }
 
 /// Text of an answer that may be split: UTF-8, and not nested too deep.

@@ -6,7 +6,7 @@ use axum::response::Response;
 use http::StatusCode;
 use outrigger_protocol::config::Sharing;
 use outrigger_protocol::jsonrpc::{Envelope, INVALID_PARAMS, Slice, member, string};
-use outrigger_protocol::mcp::{HANDSHAKE_REVISIONS, edit};
+use outrigger_protocol::mcp::{edit, negotiated};
 use tokio::time::Instant;
 
 use super::Inbound;
@@ -117,8 +117,7 @@ async fn shared_slot(
         Sharing::Auto | Sharing::Shared => {}
     }
     let revision = edit::param(envelope, "protocolVersion").and_then(string);
-    let known =
-        HANDSHAKE_REVISIONS.iter().find(|r| revision.as_deref() == Some(**r)).unwrap_or(&HANDSHAKE_REVISIONS[0]);
+    let known = negotiated(revision.as_deref());
     let slot = server.slot(&SlotKind::legacy(known, &declared.without_questions()));
     slot.child().await?;
     let hello = slot.hello().ok_or(Error::ShimLost)?;

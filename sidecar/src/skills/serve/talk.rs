@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use outrigger_protocol::jsonrpc::{Envelope, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Slice};
+use outrigger_protocol::jsonrpc::{Envelope, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Slice, plain_error};
 use outrigger_protocol::mcp::listen::{Change, Listen, stamped};
 use outrigger_protocol::mcp::meta::{PROTOCOL_VERSION, SERVER_INFO};
-use outrigger_protocol::mcp::{HANDSHAKE_REVISIONS, MODERN_REVISIONS, RESOURCE_NOT_FOUND};
+use outrigger_protocol::mcp::{RESOURCE_NOT_FOUND, negotiated, revisions};
 use serde_json::{Value, json};
 
 use super::Disclosure;
@@ -66,17 +66,14 @@ impl Talk {
         match method {
             "initialize" => {
                 self.greeted = true;
-                let asked = params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
-                let revision = HANDSHAKE_REVISIONS.iter().find(|r| **r == asked).unwrap_or(&HANDSHAKE_REVISIONS[0]);
                 let mut hello = hello(server, &view);
-                hello["protocolVersion"] = (*revision).into();
+                hello["protocolVersion"] = negotiated(params.get("protocolVersion").and_then(Value::as_str)).into();
                 hello["serverInfo"] = info();
                 Ok(hello)
             }
             "server/discover" => {
                 let mut hello = hello(server, &view);
-                hello["supportedVersions"] =
-                    MODERN_REVISIONS.iter().chain(&HANDSHAKE_REVISIONS).copied().collect::<Vec<_>>().into();
+                hello["supportedVersions"] = revisions().into();
                 Ok(hello)
             }
             "ping" => Ok(json!({})),
@@ -252,6 +249,5 @@ fn stamp(method: &str, result: &mut Value) {
 }
 
 fn error(id: &str, code: i32, message: &str) -> String {
-    let message = Value::from(message);
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#)
+    String::from_utf8(plain_error(Some(id), code, message)).unwrap_or_default()
 }

@@ -9,6 +9,7 @@ use outrigger_protocol::a2a::v03;
 use prost::Message;
 
 use crate::a2a::binding::render;
+use crate::percent;
 
 pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -161,11 +162,7 @@ fn encoded(message: &str) -> HeaderValue {
         if out.len() >= MAX_MESSAGE {
             break;
         }
-        if matches!(byte, b' '..=b'~') && byte != b'%' {
-            out.push(char::from(byte));
-        } else {
-            let _ = std::fmt::Write::write_fmt(&mut out, format_args!("%{byte:02X}"));
-        }
+        percent::push(&mut out, byte, matches!(byte, b' '..=b'~') && byte != b'%');
     }
     HeaderValue::from_str(&out).unwrap_or_else(|_| HeaderValue::from_static(""))
 }

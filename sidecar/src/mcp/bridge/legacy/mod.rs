@@ -14,7 +14,7 @@ use outrigger_protocol::mcp::bridge::to_modern::{self, Local};
 use outrigger_protocol::mcp::capability::{Client, Server as Can};
 use outrigger_protocol::mcp::handshake::Discovered;
 use outrigger_protocol::mcp::meta::{self, Stamp};
-use outrigger_protocol::mcp::{MODERN_REVISIONS, edit};
+use outrigger_protocol::mcp::{MODERN_REVISIONS, edit, negotiated};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -56,7 +56,7 @@ pub async fn open(
     let hello = slot.hello().ok_or(Error::ShimLost)?;
     let told = Discovered::read(&hello.result).map_err(|e| Error::InitializeFailed(e.to_string()))?;
     let requested = edit::param(envelope, "protocolVersion").and_then(string);
-    let revision = to_modern::negotiated(requested.as_deref());
+    let revision = negotiated(requested.as_deref());
     let id = envelope.id.map_or("null", |i| i.raw);
     let answer = Answer::result(to_modern::initialize_result(id, revision, &told, server.name()));
     session.agree(revision);

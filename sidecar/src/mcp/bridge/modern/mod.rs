@@ -16,7 +16,7 @@ use outrigger_protocol::mcp::bridge::to_legacy::{self, Response};
 use outrigger_protocol::mcp::capability::{Client, Need};
 use outrigger_protocol::mcp::era::Modern;
 use outrigger_protocol::mcp::handshake::Initialized;
-use outrigger_protocol::mcp::{HANDSHAKE_REVISIONS, MODERN_REVISIONS};
+use outrigger_protocol::mcp::{HANDSHAKE_REVISIONS, revisions};
 
 use super::capabilities::Declared;
 use crate::drain::Work;
@@ -109,8 +109,7 @@ async fn hello(server: &Arc<Server>) -> Result<Arc<Hello>, Error> {
 async fn discover(asked: &Asked<'_>) -> Result<Abandon, Error> {
     let hello = hello(asked.server).await?;
     let server = Initialized::read(&hello.result).map_err(|e| Error::InitializeFailed(e.to_string()))?;
-    let supported: Vec<&str> = MODERN_REVISIONS.into_iter().chain(HANDSHAKE_REVISIONS).collect();
-    let body = to_legacy::discover(asked.id(), &server, &supported, DISCOVER_TTL_MS);
+    let body = to_legacy::discover(asked.id(), &server, &revisions(), DISCOVER_TTL_MS);
     asked.outlet.finish(Answer::result(body));
     Ok(Abandon::Nothing)
 }
