@@ -15,14 +15,13 @@ use outrigger_protocol::config::{
     self, AgentRef, Boot, Delivery, Execution, Live, LocalUrls, Requires, Runtime, Skill, Trigger, Visibility,
 };
 use outrigger_protocol::digest::sha256;
-use outrigger_protocol::skill::{FileDigest, tree_digest};
 use outrigger_sidecar::context::Context;
 use outrigger_sidecar::drain::Drain;
 use outrigger_sidecar::mcp::Servers;
 use outrigger_sidecar::mcp::builtin::BuiltIn;
 use outrigger_sidecar::mcp::timing::Timing;
 use outrigger_sidecar::skills::serve::{self, Disclosure};
-use outrigger_sidecar::skills::{File, Metrics, Skills, Source};
+use outrigger_sidecar::skills::{File, Metrics, Skills, Source, digest_of};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -99,11 +98,7 @@ impl Bed {
         let text = format!("---\nname: {name}\ndescription: {description}\nmetadata:\n  team: shops\n---\n{body}");
         let mut files = vec![file("SKILL.md", text.as_bytes())];
         files.extend(more.iter().map(|(path, content)| file(path, content)));
-        let digests: Vec<_> = files
-            .iter()
-            .map(|f| FileDigest { path: &f.path, executable: false, size: f.content.len() as u64, sha256: &f.sha256 })
-            .collect();
-        let digest = tree_digest(&digests);
+        let digest = digest_of(&files);
         self.shop.0.lock().insert(digest.clone(), files);
         let revision = format!("{name}-1");
         Skill { name: name.into(), revision, digest, version: "1.0.0".into(), ..Skill::default() }

@@ -43,8 +43,6 @@ pub struct Tree {
 pub struct Item {
     /// Path from the skill's folder.
     pub path: String,
-    /// Whether it may be run.
-    pub executable: bool,
     /// Length in bytes.
     pub size: u64,
     /// SHA-256 of the content, hex.
@@ -91,7 +89,6 @@ impl Tree {
         let items = files
             .into_iter()
             .map(|f| Item {
-                executable: f.executable,
                 size: f.content.len() as u64,
                 sha256: f.sha256,
                 content: match place {

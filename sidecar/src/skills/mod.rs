@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use held::{Held, Pin, Tree};
 pub use metrics::Metrics;
 pub use source::{Fetched, Source};
-pub use tree::{File, SkillError};
+pub use tree::{File, SkillError, digest_of};
 
 /// How often the sources are looked at.
 pub const POLL: Duration = Duration::from_secs(1);
@@ -187,7 +187,11 @@ impl Skills {
         let name = skill.name.as_str();
         let source = self.sources.join(name);
         let stamp = tree::stamp(&source);
-        let digest = if skill.digest.is_empty() { tree::copy_digest(&source) } else { Ok(skill.digest.clone()) };
+        let digest = if skill.digest.is_empty() {
+            self.copy_digest(name, &source, stamp.as_ref())
+        } else {
+            Ok(skill.digest.clone())
+        };
         let seen = (stamp, digest.clone().unwrap_or_default());
         let before = {
             let mut states = self.states.lock();
@@ -234,6 +238,15 @@ impl Skills {
             }
         }
         self.metrics.ready.with_label_values(&[name]).set(i64::from(state.tree.is_some()));
+    }
+
+    /// Digest of the start-up copy; its manifest is read when the volume has changed.
+    fn copy_digest(&self, name: &str, source: &Path, stamp: Option<&tree::Stamp>) -> Result<String, SkillError> {
+        let seen = self.states.lock().get(name).and_then(|s| s.seen.clone());
+        match seen {
+            Some((before, digest)) if stamp.is_some() && before.as_ref() == stamp && !digest.is_empty() => Ok(digest),
+            _ => tree::copy_digest(source),
+        }
     }
 
     /// The tree of a revision, from wherever its bytes are, in place.

@@ -1,7 +1,6 @@
 use super::*;
 use futures::future::BoxFuture;
 use outrigger_protocol::config::Delivery;
-use outrigger_protocol::skill::{FileDigest, tree_digest};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -33,7 +32,7 @@ impl Bed {
             entries.push(json!({"path": path, "key": format!("f{i}"), "executable": executable,
                 "sha256": outrigger_protocol::digest::sha256(text.as_bytes()), "size": text.len()}));
         }
-        let digest = digest(&of(files));
+        let digest = digest_of(&of(files));
         let manifest = json!({"version": 1, "digest": digest, "files": entries});
         fs::write(dated.join("manifest.json"), manifest.to_string()).unwrap();
         let new = volume.join("..data_tmp");
@@ -70,19 +69,6 @@ fn of(files: &[(&str, &str, bool)]) -> Vec<File> {
         content: text.as_bytes().to_vec(),
     };
     files.iter().map(file).collect()
-}
-
-fn digest(files: &[File]) -> String {
-    let digests: Vec<_> = files
-        .iter()
-        .map(|f| FileDigest {
-            path: &f.path,
-            executable: f.executable,
-            size: f.content.len() as u64,
-            sha256: &f.sha256,
-        })
-        .collect();
-    tree_digest(&digests)
 }
 
 /// Revisions by digest; counts what it is asked for.
@@ -186,7 +172,7 @@ async fn the_document_says_which_revision_there_is_and_the_source_has_it() {
     let bed = Bed::new();
     let first = bed.lay(&[("SKILL.md", "one", false)], false);
     let files = of(&[("SKILL.md", "---\nname: menu\ndescription: Knows the\n  menu\n---\ntwo", false)]);
-    let second = digest(&files);
+    let second = digest_of(&files);
     let source = Arc::new(Memory { revisions: [(second.clone(), files)].into(), ..Memory::default() });
     let (skills, live_tx) = bed.with(live(&[("menu", &first, Delivery::Both)]), Some(Arc::clone(&source) as _));
     assert!(skills.started(), "the start-up copy is the revision");
@@ -214,7 +200,7 @@ async fn the_document_says_which_revision_there_is_and_the_source_has_it() {
 #[tokio::test]
 async fn a_source_cannot_pass_off_other_files() {
     let bed = Bed::new();
-    let good = digest(&of(&[("SKILL.md", "good", false)]));
+    let good = digest_of(&of(&[("SKILL.md", "good", false)]));
     let source = Memory { revisions: [(good.clone(), of(&[("SKILL.md", "evil", false)]))].into(), ..Memory::default() };
     let (skills, _live) = bed.with(live(&[("menu", &good, Delivery::Both)]), Some(Arc::new(source)));
     skills.fetch().await;

@@ -147,6 +147,14 @@ pub fn verify(mut files: Vec<File>, digest: &str) -> Result<Vec<File>, SkillErro
         }
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
+    if digest_of(&files) != digest {
+        return Err(SkillError::DigestMismatch);
+    }
+    Ok(files)
+}
+
+/// [`tree_digest`] of files.
+pub fn digest_of(files: &[File]) -> String {
     let digests: Vec<_> = files
         .iter()
         .map(|f| FileDigest {
@@ -156,10 +164,7 @@ pub fn verify(mut files: Vec<File>, digest: &str) -> Result<Vec<File>, SkillErro
             sha256: &f.sha256,
         })
         .collect();
-    if tree_digest(&digests) != digest {
-        return Err(SkillError::DigestMismatch);
-    }
-    Ok(files)
+    tree_digest(&digests)
 }
 
 /// The files of a tree that a sidecar before this one has put there, if they are as they should be.

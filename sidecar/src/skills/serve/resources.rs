@@ -80,14 +80,10 @@ fn resource(skill: &Shown, item: &Item) -> Value {
 /// `resources/read`; `None` when there is no such file, an error when it is not given out.
 pub fn read(view: &View, uri: &str, metrics: &Metrics) -> Option<Result<Value, String>> {
     let (skill, item) = view.file(uri)?;
-    let content = match item.read() {
-        Ok(content) => content,
-        Err(why) => {
-            metrics.verify_failures.with_label_values(&[skill.name(), why.label()]).inc();
-            return Some(Err(format!("{uri}: {why}")));
-        }
+    let (content, level) = match skill.read(item, metrics) {
+        Ok(read) => read,
+        Err(why) => return Some(Err(format!("{uri}: {why}"))),
     };
-    let level = if item.path == SKILL_FILE { "body" } else { "file" };
     metrics.disclosed(skill.name(), level, "resources", content.len());
     let mut contents = json!({"uri": uri, "mimeType": media_type(&item.path), "_meta": meta(skill)});
     match String::from_utf8(content) {

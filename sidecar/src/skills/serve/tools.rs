@@ -136,13 +136,7 @@ fn load(view: &View, loaded: &mut Loaded, arguments: &Map<String, Value>, metric
         .filter(|s| s.held.skill.visibility != Visibility::UserOnly)
         .ok_or_else(|| format!("there is no skill {name:?} to load: skills_list says which there are"))?;
     let given = arguments.get("arguments").and_then(Value::as_object);
-    let body = match instructions(skill, given) {
-        Ok(body) => body,
-        Err(why) => {
-            metrics.loads.with_label_values(&[skill.name(), "refused"]).inc();
-            return Err(why);
-        }
-    };
+    let body = given_out(skill, given, metrics)?;
     let digest = &skill.held.tree.digest;
     let force = arguments.get("force").and_then(Value::as_bool).unwrap_or_default();
     if !force && loaded.get(name) == Some(digest) && given.is_none() {
@@ -155,6 +149,11 @@ fn load(view: &View, loaded: &mut Loaded, arguments: &Map<String, Value>, metric
     metrics.loads.with_label_values(&[name, "loaded"]).inc();
     metrics.disclosed(name, "body", "tools", body.len());
     Ok(text(&body))
+}
+
+/// The [`instructions`]; a refusal is counted.
+fn given_out(skill: &Shown, arguments: Option<&Map<String, Value>>, metrics: &Metrics) -> Result<String, String> {
+    instructions(skill, arguments).inspect_err(|_| metrics.loads.with_label_values(&[skill.name(), "refused"]).inc())
 }
 
 /// The instructions of a skill with what belongs to them.
@@ -196,15 +195,15 @@ fn instructions(skill: &Shown, arguments: Option<&Map<String, Value>>) -> Result
     Ok(out)
 }
 
+/// Names of the parameters that a skill cannot do without.
+fn needed(schema: Option<&Value>) -> impl Iterator<Item = &str> {
+    let list = schema.and_then(|s| s.get("required")).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str)
+}
+
 /// Whether the parameters that a skill cannot do without are given.
 fn required(schema: Option<&Value>, arguments: Option<&Map<String, Value>>) -> Result<(), String> {
-    let required = schema.and_then(|s| s.get("required")).and_then(Value::as_array);
-    let missing: Vec<&str> = required
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .filter(|name| arguments.is_none_or(|a| !a.contains_key(*name)))
-        .collect();
+    let missing: Vec<&str> = needed(schema).filter(|name| arguments.is_none_or(|a| !a.contains_key(*name))).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -225,10 +224,7 @@ fn read(view: &View, arguments: &Map<String, Value>, metrics: &Metrics) -> Resul
         return Err(format!("{path} is a script, which this agent is not to run"));
     }
     let item = skill.held.tree.item(path).ok_or_else(|| format!("the skill {name} has no file {path:?}"))?;
-    let content = item.read().map_err(|why| {
-        metrics.verify_failures.with_label_values(&[name, why.label()]).inc();
-        format!("{path}: {why}")
-    })?;
+    let (content, level) = skill.read(item, metrics).map_err(|why| format!("{path}: {why}"))?;
     let Ok(content) = String::from_utf8(content) else {
         return Ok(json!({"content": [{"type": "resource_link", "uri": skill.uri(path), "name": path,
                          "mimeType": media_type(path), "size": item.size}]}));
@@ -241,7 +237,7 @@ fn read(view: &View, arguments: &Map<String, Value>, metrics: &Metrics) -> Resul
         to = content.ceil_char_boundary(from + 1);
     }
     let part = &content[from..to];
-    metrics.disclosed(name, if path == SKILL_FILE { "body" } else { "file" }, "tools", part.len());
+    metrics.disclosed(name, level, "tools", part.len());
     let mut parts = vec![json!({"type": "text", "text": part})];
     if to < content.len() {
         let note = format!("Bytes {from} to {to} of {}: go on with offset {to}.", content.len());
@@ -257,17 +253,13 @@ pub fn prompts(view: &View, cursor: Option<&str>) -> Value {
         .into_iter()
         .map(|s| {
             let parameters = s.held.skill.parameters.as_ref();
-            let required = |name: &str| {
-                let list = parameters.and_then(|p| p.get("required")).and_then(Value::as_array);
-                list.is_some_and(|l| l.iter().any(|v| v == name))
-            };
             let properties = parameters.and_then(|p| p.get("properties")).and_then(Value::as_object);
             let arguments: Vec<Value> = properties
                 .into_iter()
                 .flatten()
                 .map(|(name, schema)| {
                     let description = schema.get("description").and_then(Value::as_str).unwrap_or_default();
-                    json!({"name": name, "description": description, "required": required(name)})
+                    json!({"name": name, "description": description, "required": needed(parameters).any(|n| n == name)})
                 })
                 .collect();
             json!({"name": format!("{PROMPT}{}", s.name()), "description": s.held.tree.description(),
@@ -283,9 +275,7 @@ pub fn prompt(view: &View, params: &Value, metrics: &Metrics) -> Result<Value, S
     let name = asked.strip_prefix(PROMPT).unwrap_or_default();
     let skill = view.startable().find(|s| s.name() == name).ok_or_else(|| format!("there is no prompt {asked:?}"))?;
     let given = params.get("arguments").and_then(Value::as_object);
-    let body = instructions(skill, given).inspect_err(|_| {
-        metrics.loads.with_label_values(&[name, "refused"]).inc();
-    })?;
+    let body = given_out(skill, given, metrics)?;
     metrics.loads.with_label_values(&[name, "loaded"]).inc();
     metrics.disclosed(name, "body", "prompts", body.len());
     Ok(json!({"description": skill.held.tree.description(),

@@ -4,7 +4,9 @@ use outrigger_protocol::config::{Live, Skill, Visibility};
 use outrigger_protocol::mcp::filter::passes_all;
 use outrigger_protocol::skill::SKILL_FILE;
 
-use crate::skills::held::{Held, Item};
+use crate::percent;
+use crate::skills::Metrics;
+use crate::skills::held::{Held, Item, Unreadable};
 
 /// What is known of a tool server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +94,14 @@ impl Shown {
         &self.held.skill.name
     }
 
+    /// Content of one of its files, with the level of disclosure that it is; what is not given out is counted.
+    pub fn read(&self, item: &Item, metrics: &Metrics) -> Result<(Vec<u8>, &'static str), Unreadable> {
+        let content = item.read().inspect_err(|why| {
+            metrics.verify_failures.with_label_values(&[self.name(), why.label()]).inc();
+        })?;
+        Ok((content, if item.path == SKILL_FILE { "body" } else { "file" }))
+    }
+
     /// URI of one of its files.
     pub fn uri(&self, path: &str) -> String {
         format!("{}/{}", self.root, escape(path))
@@ -110,15 +120,7 @@ fn root(held: &Held, namespace: &str) -> String {
 
 /// A path in a URI (RFC 3986, section 3.3).
 fn escape(path: &str) -> String {
-    let mut escaped = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            let _ = std::fmt::Write::write_fmt(&mut escaped, format_args!("%{byte:02X}"));
-        }
-    }
-    escaped
+    percent::encoded(path, |byte| percent::unreserved(byte) || b"!$&'()*+,;=:@/".contains(&byte))
 }
 
 fn unmet(skill: &Skill, held: &[Held], live: &Live, tools: Option<&dyn Tools>) -> Vec<String> {
